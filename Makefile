@@ -16,10 +16,12 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
+# A+B are made side by side: the tests on brokers and those on Spark wait a lot, each for something else.
+STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
 # Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
-SPREAD = -n $(WORKERS) --dist loadfile
+SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 2
 SECONDS ?= 60
 
@@ -39,9 +41,11 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
+# Container images often set this. Each of some thousand processes would then compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs unit brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -54,18 +58,18 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
-test: ## everything: lint, types, import layers, unit tests, tests on Spark, tests on real brokers, the small bench
-	@.ci/stages setup lint types imports unit brokers spark-tests spark-broker-tests broker-tests bench-small
+test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
+	@$(STAGES) setup lint+types+imports+docs unit brokers broker-tests+spark-tests bench-small
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
-	@.ci/stages test test-pythons long-tests infrastructure-tests conversions fuzz prove
+	@$(STAGES) test test-pythons long-tests infrastructure-tests conversions fuzz prove
 
 test-fast: ## the same without real brokers
-	@.ci/stages setup lint types imports unit
+	@$(STAGES) setup lint+types+imports+docs unit
 
 test-pythons: ## the unit tests on each Python from 3.11 to 3.13 that is found here
-	@.ci/stages $(foreach version,3.11 3.12 3.13,$(if $(shell .ci/find-python $(version)),unit-$(version)))
+	@$(STAGES) $(foreach version,3.11 3.12 3.13,$(if $(shell .ci/find-python $(version)),unit-$(version)))
 
 unit-3.%:
 	@$(MAKE) --no-print-directory unit VENV=.venv-3$* PYTHON=$$(.ci/find-python 3.$*)
@@ -80,19 +84,22 @@ types: $(READY) ## mypy, strict
 imports: $(READY) ## import-linter: who may import whom
 	$(VENV)/bin/lint-imports
 
+# Sphinx warns about a page only when it reads or writes the page, so each time all of them are made anew.
+docs: $(READY) ## the documentation's site, in build/docs; a link inside it that leads nowhere is an error
+	@rm -rf build/docs build/doctrees
+	$(VENV)/bin/python -m sphinx -b html -q -n -W --keep-going -d build/doctrees docs build/docs
+	@echo "the site begins with build/docs/index.html"
+
 unit: $(READY) ## the tests that need no real broker and no Spark
 	$(PYTEST) $(SPREAD) -m "not broker and not spark"
 
-spark-tests: $(READY) ## the tests of the pipeline on Spark, in one session; they need Java 17 or 21
-	$(PYTEST) -m "spark and not broker"
-
-spark-broker-tests: $(READY) ## dead letters between real brokers and Spark: drained, planned, replayed
-	$(PYTEST) -m "spark and broker"
+spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
+	$(PYTEST) $(SPREAD) -m spark tests/pipeline
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
 
-broker-tests: WORKERS = 3
+broker-tests: WORKERS = 4
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure and not long"
 
@@ -106,7 +113,7 @@ infrastructure-tests: $(READY) ## every fault on every cluster and pair of broke
 infrastructure: $(READY) ## the same as a table: seconds until consuming again, lost, duplicates, dead letters twice
 	$(VENV)/bin/python -m tests.infrastructure --markdown .infrastructure.md $(INFRASTRUCTURE)
 
-# BENCH is for more: make bench BENCH="--only sick life --rounds 3"
+# BENCH is for more: make bench BENCH="--only failing life --rounds 3"
 bench: $(READY) $(FRAMEWORKS)/.ready ## App and drop-in against loops by hand and other frameworks, on real brokers; half an hour
 	$(VENV)/bin/python -m tests.bench --json .bench/bench.json --markdown .bench/bench.md $(BENCH)
 	@cat .bench/bench.md

@@ -50,10 +50,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class App:
-    """Consumes from one broker, with redelivery. `docs/` and API section 1 explain each option.
+    """Consumes from one broker, with redelivery.
 
     Times are in seconds. `start`, `stop`, `pause`, `resume` and `health` may be called from any thread; handlers are
     registered before the start.
+
+    - `url`: the broker URL; else the variable `REDELIVER_URL`.
+    - `policy`: any policy text, a RedeliveryPolicy or a PolicyMap, for handlers that have none of their own.
+    - `strict_policies`: refuse a policy for what would otherwise be a warning.
+    - `allow_hot_loop`: start also with a policy that retries for ever and without a delay.
+    - `limbo`: the URL of a database for parked messages, such as `sqlite:///limbo.db`.
+    - `limbo_delivery_retry`: how often a target may refuse a parked message before that message is given up; None: 84
+      times, which takes about three days.
+    - `journal`: a folder for the journal; None: no journal is written.
+    - `journal_healthy`: with `counts`, messages that are handled at the first attempt are counted instead of written
+      one by one.
+    - `log_failures`: False if failed attempts are not to be logged.
+    - `delay`: how a message waits, `auto`, `hold`, `nack`, `schedule` or `park`.
+    - `crash_safe`: count also the failures of handlers that kill their process; needs `limbo`.
+    - `breaker`: a Breaker, its options as a mapping, or True for its defaults.
+    - `prefetch`, `workers`: of a handler that is registered without its own.
+    - `ack_timeout`: for how long the broker leaves a delivery unsettled; None: as the broker reports it, else 1800 on
+      RabbitMQ and no limit elsewhere.
+    - `stop_timeout`: for how long a stop waits for running handlers.
+    - `declare`: what is made if it is missing: `own`, dead-letter targets and helper queues; `all`, sources too;
+      `none`, nothing.
+    - `broker_limit`: the broker's own limit of deliveries, where the broker does not report it; 0: it has none.
+    - `app_name`: the name in records and dead letters; None: the name of the program.
+
+    Raises ConfigError for an option that cannot be used, and PolicyError for a policy that cannot be read.
     """
 
     def __init__(
@@ -79,6 +104,10 @@ class App:
         broker_limit: int | None = None,
         app_name: str | None = None,
     ) -> None:
+        """Take the options; nothing is connected, and nothing is read from the broker yet.
+
+        Raises ConfigError for an option that cannot be used, PolicyError for a policy that cannot be read.
+        """
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError(
@@ -202,14 +231,17 @@ class App:
 
     @property
     def app_name(self) -> str:
+        """Return the name that journal records and dead letters carry."""
         return self._settings.app_name
 
     @property
     def is_started(self) -> bool:
+        """Return whether the start has begun; it stays true after a stop."""
         return self._engine is not None
 
     @property
     def is_over(self) -> bool:
+        """Return whether the app has stopped, or has ended with an error."""
         return self._over.is_set()
 
     def give_up(self) -> None:

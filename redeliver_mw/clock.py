@@ -8,15 +8,12 @@ No action is needed when the wall clock is set: held messages use the monotonic 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 log = logging.getLogger("redeliver_mw")
 
-COMPARED = 0.05  # seconds for which a comparison of the machine's two clocks is valid
 NOTICED = 2.0  # seconds; a clock that the network keeps right is slewed, or stepped by less
 
 
@@ -33,6 +30,8 @@ class Moment(NamedTuple):
 
 
 class Clock(Protocol):
+    """Reads both clocks at once. Thread-safe."""
+
     def now(self) -> Moment: ...
 
 
@@ -71,39 +70,6 @@ class StepWatchingClock:
                 "forward" if step > 0 else "back",
                 abs(step),
             )
-
-
-class Stamps:
-    """Converts ticks of `ticker` to wall time without reading two clocks for each tick.
-
-    The machine's clocks are compared now and then.
-
-    A hand-driven clock is read each time. Used by one thread, or by several that tolerate a late value.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._valid = COMPARED if isinstance(_own(clock), SystemClock) else 0.0
-        self._until, self._epoch_us = -math.inf, 0.0
-
-    def us(self, tick: float) -> int:
-        """Return a tick that was just read as microseconds since 1970."""
-        if tick < self._until:
-            return int(self._epoch_us + tick * 1e6)
-        now_us = self._clock.now().us
-        self._epoch_us = now_us - tick * 1e6
-        self._until = tick + self._valid
-        return now_us
-
-
-def ticker(clock: Clock) -> Callable[[], float]:
-    """Return a function that times runs: seconds from an arbitrary start, with the resolution of the clock or finer."""
-    own = _own(clock)
-    return time.perf_counter if isinstance(own, SystemClock) else lambda: own.now().mono
-
-
-def _own(clock: Clock) -> Clock:
-    return clock.clock if isinstance(clock, StepWatchingClock) else clock
 
 
 def _ahead(moment: Moment) -> float:

@@ -42,6 +42,7 @@ class RedeliverError(Exception):
     code: str = ""
 
     def __init__(self, what: str, *, where: str = "", cure: str = "", code: str = "") -> None:
+        """Name `what` went wrong, `where`, the `cure` and the `code` of its cause. None of them may hold a secret."""
         self.what, self.where, self.cure = what, where, cure
         if code:
             self.code = code
@@ -112,6 +113,7 @@ class NotCopyable(RedeliverError):
     code = "message-not-copyable"
 
     def __init__(self, what: str, *, where: str = "", cure: str = "", code: str = "", whole: bool = True) -> None:
+        """Name why the message cannot be copied, and whether it was read in full."""
         super().__init__(what, where=where, cure=cure, code=code)
         self.whole = whole
 
@@ -124,6 +126,7 @@ class Reject(Signal):
     """Asks to dead-letter this message now, whatever the policy still allows, with `reason` on the dead letter."""
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
+        """Give the reason that the dead letter will carry."""
         self.reason = reason
         super().__init__(reason)
 
@@ -137,6 +140,7 @@ class RetryAfter(Signal):
     """
 
     def __init__(self, seconds: float, count: bool = True) -> None:
+        """Ask for the next attempt after so many seconds. Raises ValueError for less than 0, and for NaN."""
         if not seconds >= 0:
             raise ValueError(f"RetryAfter needs seconds >= 0, not {seconds!r}")
         self.seconds, self.count = float(seconds), count
@@ -167,6 +171,7 @@ class Undecodable(Exception):
     """Carries what `decode=` raised; the handler was not called."""
 
     def __init__(self, error: BaseException) -> None:
+        """Carry `error`, whose text becomes the text of this one."""
         self.error = error
         super().__init__(str(error))
 

@@ -28,7 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from .clock import Clock, SystemClock
 from .errors import ConfigError, RedeliverError, RetryAfter
-from .message import Delivery
+from .message import Delivery, RunOutbox
 from .redelivery import identity
 from .redelivery.headers import read_history_headers
 from .redelivery.outbox import ClosedOutbox
@@ -68,6 +68,11 @@ class Idempotency:
         lease: float = 60.0,
         clock: Clock | None = None,
     ) -> None:
+        """Take the options; the database is opened at its first use.
+
+        `ttl` and `lease` are seconds above 0. Raises ConfigError for any other value, and for a URL that is no
+        database.
+        """
         self._ttl, self._lease = _seconds("ttl", ttl), _seconds("lease", lease)
         self._key, self._scope = key, scope
         self._clock = clock or SystemClock()
@@ -239,10 +244,11 @@ class IdempotentBlock:
     """Manages the context of one handler run, plain or async; entering returns whether the message is to be handled."""
 
     def __init__(self, once: Idempotency, delivery: Delivery) -> None:
+        """Wrap one run of the handler of `delivery`. Made by `Idempotency`."""
         self._once, self._delivery = once, delivery
         self._claim = uuid.uuid4().hex[:16]
         self._fresh = False
-        self._outbox: Any = None
+        self._outbox: RunOutbox | None = None
 
     def __enter__(self) -> bool:
         self._fresh = self._once._claim(self._delivery, self._claim)

@@ -133,15 +133,26 @@ class Death:
 class MessageReader(Protocol):
     """Reads the messages of an adapter's driver. Stateless. Called from any thread."""
 
-    def body(self, native: Any, /) -> bytes: ...
-    def headers(self, native: Any, /) -> dict[str, Any]: ...
-    def headers_bytes(self, native: Any, /) -> int: ...  # on the wire, for the header budget
-    def properties(self, native: Any, /) -> Properties: ...
-    def route(self, native: Any, /) -> Mapping[str, str]: ...  # `exchange`, `routing_key`, `topic`, as far as known
-    # may the message carry a header of ours? Cheap; a wrong yes is harmless
-    def marked(self, native: Any, /) -> bool: ...
-    # the broker's own marks on a message that the broker dead-lettered
-    def death(self, native: Any, /) -> Death | None: ...
+    def body(self, native: Any, /) -> bytes:
+        """Return the body, byte for byte."""
+
+    def headers(self, native: Any, /) -> dict[str, Any]:
+        """Return the headers as the driver's own values; a new dict at each call."""
+
+    def headers_bytes(self, native: Any, /) -> int:
+        """Return the size of the headers on the wire, in bytes, for the header budget."""
+
+    def properties(self, native: Any, /) -> Properties:
+        """Return the properties; None for each one that the message does not have."""
+
+    def route(self, native: Any, /) -> Mapping[str, str]:
+        """Return how the message was sent: `exchange`, `routing_key` and `topic`, as far as they are known."""
+
+    def marked(self, native: Any, /) -> bool:
+        """Return whether the message may carry a header of ours. Cheap; a wrong yes is harmless."""
+
+    def death(self, native: Any, /) -> Death | None:
+        """Return the broker's own marks on a message that the broker dead-lettered; None if there are none."""
 
 
 class Identity(NamedTuple):
@@ -156,7 +167,8 @@ class Identity(NamedTuple):
 class SupportsIdentity(Protocol):
     """Marks a reader that finds these three fields without reading all properties: they are read for every message."""
 
-    def identity(self, native: Any, /) -> Identity: ...
+    def identity(self, native: Any, /) -> Identity:
+        """Return the three fields, as `properties` would."""
 
 
 @runtime_checkable
@@ -166,25 +178,33 @@ class SupportsTwins(Protocol):
     It is asked about every message without an id where counts survive a crash.
     """
 
-    # everything but body and headers; and the headers
-    def twin(self, native: Any, /) -> tuple[bytes, Mapping[str, Any]]: ...
+    def twin(self, native: Any, /) -> tuple[bytes, Mapping[str, Any]]:
+        """Return everything but body and headers as bytes, and the headers."""
 
 
 @runtime_checkable
 class SupportsImages(Protocol):
     """Marks a reader whose copies need more of the original than `Outgoing` holds, and that stores it as bytes."""
 
-    def image(self, native: Any, /) -> bytes: ...
-    def native(self, image: bytes, /) -> Any: ...  # equivalent to the native message that the image was made of
+    def image(self, native: Any, /) -> bytes:
+        """Return as bytes what a copy needs of the original beside its `Outgoing`."""
+
+    def native(self, image: bytes, /) -> Any:
+        """Return a native message that is equivalent to the one of which the image was made."""
 
 
 @runtime_checkable
 class SupportsPacking(Protocol):
     """Marks a reader that can put messages into bytes and restore them exactly, even in another process."""
 
-    def pack(self, native: Any, /) -> bytes: ...  # the whole message, except for a body that equals `body`
-    # `body` as it was read. Raises ValueError if `packed` is not a packed message
-    def unpack(self, packed: bytes, body: bytes, /) -> Any: ...
+    def pack(self, native: Any, /) -> bytes:
+        """Return the whole message as bytes, except for a body that equals `body`."""
+
+    def unpack(self, packed: bytes, body: bytes, /) -> Any:
+        """Return the native message again. Raises ValueError if `packed` is no packed message.
+
+        `body`: as it was read.
+        """
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -196,7 +216,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Checking(Protocol):
     """Marks a reader that knows what its driver can send."""
 
-    def unsendable(self, out: Outgoing, /) -> str: ...  # why the message can never be sent; empty if no reason is known
+    def unsendable(self, out: Outgoing, /) -> str:
+        """Return why the message can never be sent; empty if no reason is known."""
+
+
+class RunOutbox(Protocol):
+    """Takes what a handler sends during one run: one of the outboxes of `redelivery.outbox`."""
+
+    def send(
+        self,
+        delivery: Delivery,
+        destination: str | Destination,
+        body: bytes | str,
+        headers: Mapping[str, Any] | None,
+        after: float,
+        properties: Mapping[str, Any],
+        /,
+    ) -> None:
+        """Keep a message until the run has succeeded. Raises ConfigError if it can never be sent, or comes too late."""
+
+
+class AttemptPlan(Protocol):
+    """What held for a source when an attempt began: `redelivery.plan.attempt_plan` returns all of it."""
+
+    @property
+    def source(self) -> Destination: ...
 
 
 class Delivery:
@@ -229,6 +273,11 @@ class Delivery:
     def __init__(
         self, destination: Destination, generation: int, tag: Any, redelivered: bool, native: Any, reader: MessageReader
     ) -> None:
+        """Hold a message that was delivered. Called by adapters.
+
+        `tag` is the driver's handle for settling it, valid only within its `generation`; `redelivered` is the broker's
+        own mark, which is a hint and no count; `reader` reads `native`, the driver's own message.
+        """
         self.destination = destination  # the source
         self.generation = generation  # of the channel, subscription or link that delivered the message
         self.tag = tag  # the driver's handle for settling the delivery, valid only within its generation
@@ -239,8 +288,10 @@ class Delivery:
         self.own_key: str | None = None  # the result of `identity.own_key`, once that was called
         self.known = False  # the interceptor tracks this delivery
         self.in_line = False  # other messages of its key wait for this one, or this one for them
-        self.outbox: Any = None  # the outbox of the current run; None if there was no run
-        self.plan: Any = None  # the plan of its source when the last attempt began; None if there was none
+        self.outbox: RunOutbox | None = None  # the outbox of the current run; None if there was no run
+        self.plan: AttemptPlan | None = (
+            None  # the plan of its source when the last attempt began; None if there was none
+        )
         self._body: bytes | None = None
         self._headers: dict[str, Any] | None = None
         self._properties: Properties | None = None
@@ -301,6 +352,7 @@ class Delivery:
 
     @property
     def correlation_id(self) -> str | None:
+        """Return the producer's correlation id as text, or None."""
         return text_of(self.properties.correlation_id)
 
     @property

@@ -46,6 +46,7 @@ class Session:
     """Is one connection, used by one thread. `deliveries` opens a connection of its own."""
 
     def __init__(self, url: str) -> None:
+        """Connect, and block until the broker has answered. Raises ConfigError, BrokerError."""
         self._url: BrokerUrl = parse_url(url)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
         self._condition = threading.Condition()
@@ -190,6 +191,10 @@ class Session:
         return self._answer(ask)
 
     def close(self) -> None:
+        """Stop what `deliveries` consumes, and close the connection: each takes at most 5 seconds.
+
+        The broker has the messages of unsettled deliveries again.
+        """
         for engine in list(self._engines):
             engine.stop(5.0)
         self._adapter.close(5.0)
@@ -233,26 +238,30 @@ class Session:
     # -- the adapter's sink -----------------------------------------------------------------------
 
     def connected(self, capabilities: Capabilities, /) -> None:
+        """Note what the broker can do. Called by the adapter, on its thread, at each connect."""
         with self._condition:
             self._capabilities = capabilities
             self._condition.notify_all()
 
     def ready(self, source: Destination, generation: int, /) -> None:
-        pass
+        """Do nothing: called by the adapter, on its thread, when a source is subscribed to."""
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
+        """Keep deliveries for `receive`. Called by the adapter, on its thread."""
         with self._condition:
             for delivery in batch:
                 self._arrived[delivery.destination].append(delivery)
             self._condition.notify_all()
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
+        """Forget the deliveries of a lost generation that nobody has received. Called by the adapter, on its thread."""
         with self._condition:
             for waiting in self._arrived.values():
                 for delivery in [d for d in waiting if d.generation == generation]:
                     waiting.remove(delivery)
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        """Keep an error, which the next call of the session raises. Called by the adapter, on its thread."""
         with self._condition:
             self._error = error
             self._condition.notify_all()
@@ -265,6 +274,7 @@ class Pulled:
     """
 
     def __init__(self, delivery: Delivery, pool: PullPool) -> None:
+        """Wrap a delivery that is run in `pool`. Made by `Session.deliveries`."""
         self.delivery, self._pool = delivery, pool
 
     def __getattr__(self, name: str) -> Any:

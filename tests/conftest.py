@@ -3,6 +3,7 @@
 """What every test may ask for."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tests.brokers.pytest_support import (
     rabbitmq43,
     rabbitmq310,
 )
+from tests.long_tests import longest_first, mark
 from tests.storage.databases import file, postgres, url
 
 __all__ = [
@@ -57,8 +59,11 @@ __all__ = [
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for a real broker is marked `broker`."""
+    """Mark a test `broker` that asks for a real one, and `long` where it is left to `make test-all`."""
+    tests = Path(__file__).parent.as_posix()
+    longest_first(items, tests)
     for item in items:
+        mark(item, tests)
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
 

@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of a Markdown page. One that is marked with a file's name, ```` ```xml broker.xml ````, is that file:
-the page's commands and programs find it in their folder."""
+"""The blocks of a Markdown page.
+
+One that is marked with a file's name, ```` ```xml broker.xml ````, is that file: the page's commands and programs find
+it in their folder.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.adapter.registry import adapter_for
-from redeliver_mw.clock import Moment, Stamps, StepWatchingClock, SystemClock, ticker
+from redeliver_mw.clock import Moment, StepWatchingClock, SystemClock
 from redeliver_mw.session import connect
 from redeliver_mw.testing import ManualClock, TestApp
 from tests.brokers import Broker
@@ -50,32 +50,6 @@ def test_a_step_is_said_once_however_often_the_clock_is_read(step: float, caplog
     hand.wall_step(-step)
     clock.now()
     assert len(said(caplog)) == 2
-
-
-def test_a_tick_has_its_wall_time_without_another_look_at_the_clocks() -> None:
-    looks: list[float] = []
-
-    class Looked(SystemClock):
-        def now(self) -> Moment:
-            looks.append(time.perf_counter())
-            return super().now()
-
-    stamps, tick = Stamps(Looked()), ticker(SystemClock())
-    before = time.time()
-    found = [stamps.us(tick()) for _ in range(1000)]
-    assert before * 1e6 - 1000 <= found[0] <= found[-1] <= time.time() * 1e6 + 1000
-    assert found == sorted(found)
-    assert 1 <= len(looks) <= 2 + (looks[-1] - looks[0]) / 0.05
-
-
-def test_a_clock_that_is_moved_by_hand_is_looked_at_each_time() -> None:
-    hand = ManualClock()
-    stamps, tick = Stamps(StepWatchingClock(hand)), ticker(StepWatchingClock(hand))
-    for step in (0.0, 0.001, 7.0):
-        hand.advance(step)
-        assert stamps.us(tick()) == hand.now().us
-    hand.wall_step(HOUR)
-    assert stamps.us(tick()) == hand.now().us
 
 
 def test_a_clock_that_is_slewed_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,7 +65,9 @@ class PikaAdapter:
         self._sources: SourceTable[Consumer] = SourceTable(
             log, call_later=self._ioloop.call_later, subscribe=self._prepare, over=self._over_with
         )
-        self._words: SettlementQueue[Settlement] = SettlementQueue(self._decide, lambda: self._call(self._words.write))
+        self._settlements: SettlementQueue[Settlement] = SettlementQueue(
+            self._decide, lambda: self._call(self._settlements.write)
+        )
         self._closed = threading.Event()
         self._calling = threading.Lock()
         self._over = False
@@ -106,9 +108,9 @@ class PikaAdapter:
         self._call(lambda: self._subscribe(subscription))
 
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        self._words.add(words, written)
+        self._settlements.add(settlements, written)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._call(lambda: self._publish(out, answer, after))
@@ -201,7 +203,7 @@ class PikaAdapter:
                 self._ioloop.add_callback_threadsafe(fn)
 
     def _close(self) -> None:
-        self._words.write()
+        self._settlements.write()
         self._pending.close("we are closing")
         self._publisher.close()
         self._sources.all_lost(None)
@@ -313,10 +315,10 @@ class PikaAdapter:
 
     # -- settling and publishing ------------------------------------------------------------------
 
-    def _decide(self, delivery: Delivery, word: Settlement) -> Consumer | None:
+    def _decide(self, delivery: Delivery, settlement: Settlement) -> Consumer | None:
         source = self._sources.live.get(delivery.generation)
         if source is not None:
-            source.decide(delivery.tag, word)
+            source.decide(delivery.tag, settlement)
         return source
 
     def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:

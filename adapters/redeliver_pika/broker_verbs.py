@@ -108,7 +108,7 @@ def _limit(note: str) -> VerbRecord:
 
 def _untried(number: tuple[int, ...]) -> VerbRecord:
     if number < (3, 10):
-        note, instead = "taken to be as on 3.10", "as there, without the ladder: rests above 10 s are refused"
+        note, instead = "taken to be as on 3.10", "as there, without the ladder: delays above 10 s are refused"
     elif number < (4, 0):
         note, instead = "taken to be as on 3.10", "as there"
     elif number < (4, 3):

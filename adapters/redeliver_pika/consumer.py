@@ -153,8 +153,8 @@ class Consumer:
 
     # -- settling ---------------------------------------------------------------------------------
 
-    def decide(self, tag: int, word: Settlement) -> None:
-        if not self._window.decide(tag, word):
+    def decide(self, tag: int, settlement: Settlement) -> None:
+        if not self._window.decide(tag, settlement):
             log.debug("%s tag %s is settled already: not again", self.subscription.source, tag)
 
     def write(self) -> None:
@@ -183,11 +183,11 @@ class AckWindow:
         self._back: list[int] = []
         self._gone: set[int] = set()  # settled, above `_first`
 
-    def decide(self, tag: int, word: Settlement) -> bool:
+    def decide(self, tag: int, settlement: Settlement) -> bool:
         """False for a tag that is settled already."""
         if tag < self._first or tag in self._gone or tag in self._accepted or tag in self._back:
             return False
-        if word == "accepted":
+        if settlement == "accepted":
             self._accepted.add(tag)
         else:
             self._back.append(tag)

@@ -48,12 +48,12 @@ class ProtonAdapter:
     def __init__(self, url: BrokerUrl, dialect: BrokerDialect = ARTEMIS) -> None:
         self._url, self._dialect = url, dialect
         self._loop = ProtonLoop("redeliver-proton", self._fault)
-        self._line = ProtonConnection(
+        self._connection = ProtonConnection(
             self._loop, url, dialect, "consume", up=self._up, down=self._down, failed=self._failed
         )
         self._topology = dialect.topology()
         self._publisher = Publisher(self._loop, url, dialect, self._topology, closed=self._ended)
-        self._mover = TransactionRunner(self._loop, self._topology, self._line.abort)
+        self._transaction_runner = TransactionRunner(self._loop, self._topology, self._connection.abort)
         self._salts = DuplicateIdSalts()
         self._capabilities = dialect.capabilities("0")
         self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has told its name
@@ -61,9 +61,9 @@ class ProtonAdapter:
         self._sources: SourceTable[Consumer] = SourceTable(
             log, call_later=self._loop.call_later, subscribe=self._prepare, over=self._over_with
         )
-        self._browses = Browses(self._loop, self._line, self._topology, dialect.delivery)
-        self._words: SettlementQueue[ConsumerSettlement] = SettlementQueue(
-            self._decide, lambda: self._loop.call(self._words.write)
+        self._browses = Browses(self._loop, self._connection, self._topology, dialect.delivery)
+        self._settlements: SettlementQueue[ConsumerSettlement] = SettlementQueue(
+            self._decide, lambda: self._loop.call(self._settlements.write)
         )
         self._closed = threading.Event()
 
@@ -88,11 +88,11 @@ class ProtonAdapter:
     def start(self, sink: Sink, /) -> None:
         self._sink = sink
         self._sources.start(sink)
-        self._loop.call(self._line.open)
+        self._loop.call(self._connection.open)
         self._loop.start()
 
     def connection_reports(self) -> Sequence[ConnectionReport]:
-        return [self._line.state.report(), self._publisher.state.report()]
+        return [self._connection.state.report(), self._publisher.state.report()]
 
     def source_trouble(self, source: Destination, /) -> str:
         return self._sources.trouble(source)
@@ -101,14 +101,14 @@ class ProtonAdapter:
         self._loop.call(lambda: self._subscribe(subscription))
 
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        self._words.add(words, written)
+        self._settlements.add(settlements, written)
 
     def postpone(
         self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
     ) -> None:
-        self._words.add(((delivery, DelayedRelease(marks, time.time() + after if after > 0 else None)),), written)
+        self._settlements.add(((delivery, DelayedRelease(marks, time.time() + after if after > 0 else None)),), written)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._loop.call(lambda: self._publish(out, answer, after))
@@ -165,18 +165,18 @@ class ProtonAdapter:
     # -- the thread -------------------------------------------------------------------------------
 
     def _fault(self, error: BaseException) -> None:
-        self._line.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
+        self._connection.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
 
     def _close(self) -> None:
-        self._words.write()
+        self._settlements.write()
         self._publisher.close()
         self._sources.all_lost(None)
-        self._line.close()
+        self._connection.close()
         self._ended()
 
     def _ended(self) -> None:
         """Both connections are closed, and we wanted that."""
-        if self._line.closing and self._line.is_down and self._publisher.is_closed:
+        if self._connection.closing and self._connection.is_down and self._publisher.is_closed:
             self._closed.set()
 
     # -- the consuming connection -----------------------------------------------------------------
@@ -185,10 +185,10 @@ class ProtonAdapter:
         self._sink.failed(error, None)
 
     def _up(self, connection: proton.Connection) -> None:
-        self._capabilities = self._dialect.capabilities(self._line.version)
-        self._ledger_scope = self._dialect.ledger_scope(self._url, self._line.cluster_name)
+        self._capabilities = self._dialect.capabilities(self._connection.version)
+        self._ledger_scope = self._dialect.ledger_scope(self._url, self._connection.cluster_name)
         self._topology.connected(self._loop, connection)
-        self._mover.up(self._line.session)
+        self._transaction_runner.up(self._connection.session)
         if not self._publisher.started:
             self._publisher.open()
         self._sink.connected(self._capabilities)
@@ -196,7 +196,7 @@ class ProtonAdapter:
             self._prepare(source)
 
     def _down(self, error: BaseException) -> None:
-        self._mover.down(error)  # before its questions are answered: what is abandoned was not refused
+        self._transaction_runner.down(error)  # before its questions are answered: what is abandoned was not refused
         self._topology.disconnected(error)
         for source in self._sources if isinstance(error, Refused) and error.forbids else ():
             if not source.was_ready:  # it is what ended the session, and would end each one after it
@@ -222,21 +222,21 @@ class ProtonAdapter:
 
         Attached to a missing name, a link would get a queue of its own, for itself alone.
         """
-        if not self._line.is_open:
+        if not self._connection.is_open:
             return
         wanted = source.subscription
-        connection = self._line.connection
+        connection = self._connection.connection
 
         def routed(route: Route | RedeliverError) -> None:
-            if not self._line.is_open:
+            if not self._connection.is_open:
                 return
             if isinstance(route, RedeliverError):
                 self._sources.refused(source, route)
             elif wanted.postpones and not route.postpones:
                 what = f"{wanted.source} gives nothing back with a delay any more"
                 self._sources.refused(source, BrokerError(what, code="delay-not-possible"))
-            elif connection is self._line.connection and source.generation not in self._sources.live:
-                source.open(self._line.session, route)
+            elif connection is self._connection.connection and source.generation not in self._sources.live:
+                source.open(self._connection.session, route)
 
         # A topic's subscription is a helper of ours, its queue.
         declare = wanted.declare or (wanted.helpers and wanted.source.kind == "topic")
@@ -246,7 +246,7 @@ class ProtonAdapter:
         """The broker refused or closed its link."""
         self._sources.lost(source, error)
         source.abandon()  # also a link that was refused before it was ready
-        if not self._line.is_open or self._line.closing:
+        if not self._connection.is_open or self._connection.closing:
             return
         if source.was_ready:
             self._sources.closed(source, error)
@@ -261,10 +261,10 @@ class ProtonAdapter:
 
     # -- settling and publishing ------------------------------------------------------------------
 
-    def _decide(self, delivery: Delivery, word: ConsumerSettlement) -> Consumer | None:
+    def _decide(self, delivery: Delivery, settlement: ConsumerSettlement) -> Consumer | None:
         source = self._sources.live.get(delivery.generation)
         if source is not None:
-            source.decide(delivery.tag, word)
+            source.decide(delivery.tag, settlement)
             if delivery.known:
                 self._salts.settled(delivery)
         return source
@@ -290,7 +290,7 @@ class ProtonAdapter:
                 self._salts.settled(delivery)
             answer(verdict, why)
 
-        return self._mover.move(TransferJob(source, delivery, encoded, moved))
+        return self._transaction_runner.move(TransferJob(source, delivery, encoded, moved))
 
 
 def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:

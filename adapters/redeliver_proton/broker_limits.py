@@ -38,7 +38,9 @@ def rabbit_limit(queue: Mapping[str, Any]) -> BrokerLimit:
     arguments = queue.get("arguments") or {}
     limit = arguments.get("x-delivery-limit")
     if not isinstance(limit, int):
-        return unread(f"{queue.get('name')} has none of its own, and what a policy or the default gives it is not told")
+        return unread(
+            f"{queue.get('name')} has none of its own, and what a policy or the default gives it is not known"
+        )
     if limit < 0:
         return BrokerLimit()
     exchange = arguments.get("x-dead-letter-exchange")

@@ -25,15 +25,17 @@ _Deliver = Callable[[Destination, int, int, bytes], Delivery]
 class Browses:
     """All looks of one connection; each ends with its answer, or with the connection."""
 
-    def __init__(self, loop: ProtonLoop, line: ProtonConnection, topology: BrokerTopology, deliver: _Deliver) -> None:
-        self._loop, self._line, self._topology, self._deliver = loop, line, topology, deliver
+    def __init__(
+        self, loop: ProtonLoop, connection: ProtonConnection, topology: BrokerTopology, deliver: _Deliver
+    ) -> None:
+        self._loop, self._connection, self._topology, self._deliver = loop, connection, topology, deliver
         self._open: set[Browse] = set()
 
     def look(self, source: Destination, limit: int, answer: _Answer, *, copying: bool) -> None:
         """Up to `limit` messages of `source`, which are not taken by that, or taken and given back."""
 
         def routed(route: Route | RedeliverError) -> None:
-            if isinstance(route, RedeliverError) or self._line.session is None:
+            if isinstance(route, RedeliverError) or self._connection.session is None:
                 return answer(
                     route
                     if isinstance(route, RedeliverError)
@@ -44,7 +46,7 @@ class Browses:
                 self._open.discard(one)
                 answer(found)
 
-            session, deliver = self._line.session, self._deliver
+            session, deliver = self._connection.session, self._deliver
             one = Browse(self._loop, session, source, route, limit, finished, deliver, copying=copying)
             self._open.add(one)
             return None

@@ -31,7 +31,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class DelayedRelease:
-    """A word: released, to come back at a time (seconds since 1970; None: at once) with these headers on it."""
+    """A settlement: released, to come back at a time (seconds since 1970; None: at once) with these headers on it."""
 
     marks: Mapping[str, str]
     at: float | None
@@ -173,25 +173,25 @@ class Consumer(proton.Handler):
         """The driver's own delivery; None for one that is settled, or being settled, already."""
         return self._open.get(tag)
 
-    def decide(self, tag: int, word: ConsumerSettlement) -> None:
-        """Settled with the next `write`; a second word for the same delivery is dropped."""
+    def decide(self, tag: int, settlement: ConsumerSettlement) -> None:
+        """Settle with the next `write`; a second settlement of the same delivery is dropped."""
         delivery = self._open.pop(tag, None)
         if delivery is None:
             log.debug("%s tag %s is settled already: not again", self.subscription.source, tag)
         else:
-            self._decided.append((delivery, word))
+            self._decided.append((delivery, settlement))
 
     def write(self) -> None:
-        """Settle what was decided, in order of arrival within a run of equal words, and give credit again."""
+        """Settle what was decided, in order of arrival within a run of equal settlements, and give credit again."""
         decided, self._decided = self._decided, []
-        for delivery, word in decided:
-            if word == "returned":
+        for delivery, settlement in decided:
+            if settlement == "returned":
                 delivery.local.failed = True
-            if isinstance(word, DelayedRelease):
-                delivery.local.annotations = _annotations(word)
+            if isinstance(settlement, DelayedRelease):
+                delivery.local.annotations = _annotations(settlement)
                 delivery.update(proton.Delivery.MODIFIED)
             else:
-                delivery.update(_STATES.get(word, proton.Delivery.RELEASED))
+                delivery.update(_STATES.get(settlement, proton.Delivery.RELEASED))
             delivery.settle()
         self.replenish(len(decided))
 
@@ -214,11 +214,11 @@ class Consumer(proton.Handler):
             self._owed = 0
 
 
-def _annotations(word: DelayedRelease) -> dict[Any, Any]:
+def _annotations(settlement: DelayedRelease) -> dict[Any, Any]:
     """Never a null among them: the broker ends each connection that it hands such a message to (seen on 4.3)."""
-    found: dict[Any, Any] = {proton.symbol(MARK + name): value for name, value in word.marks.items()}
-    if word.at is not None:
-        found[proton.symbol(DELIVERY_TIME)] = proton.ulong(math.ceil(word.at * 1000))
+    found: dict[Any, Any] = {proton.symbol(MARK + name): value for name, value in settlement.marks.items()}
+    if settlement.at is not None:
+        found[proton.symbol(DELIVERY_TIME)] = proton.ulong(math.ceil(settlement.at * 1000))
     return found
 
 

@@ -42,38 +42,38 @@ class Publisher:
         closed: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop, self._closed, self._patience = loop, closed, patience
-        self._line = ProtonConnection(loop, url, dialect, "publish", up=self._up, down=self._down)
-        self.state = self._line.state
-        self._outlets = SenderLinks(topology)
+        self._connection = ProtonConnection(loop, url, dialect, "publish", up=self._up, down=self._down)
+        self.state = self._connection.state
+        self._sender_links = SenderLinks(topology)
         self._waiting: deque[tuple[Destination, SentCopy]] = deque()  # for the connection
         self._checking = self.started = False
         self._last_check = 0.0
 
     def open(self) -> None:
         self.started = True
-        self._line.open()
+        self._connection.open()
 
     def close(self) -> None:
         self._answer_waiting("we are closing")
-        for outlet in self._outlets:
+        for outlet in self._sender_links:
             while outlet.queue:
                 outlet.queue.popleft().answer("unsent", "we are closing")
-        self._line.close()
+        self._connection.close()
 
     @property
     def is_closed(self) -> bool:
-        return self._line.is_down
+        return self._connection.is_down
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and all(outlet.idle for outlet in self._outlets)
+        return not self._waiting and all(outlet.idle for outlet in self._sender_links)
 
     def publish(self, target: Destination, sent: SentCopy) -> None:
         """One answer comes for each call."""
-        if self._line.closing:
+        if self._connection.closing:
             return sent.answer("unsent", "we are closing")
-        if self._line.is_open:
-            self._outlets.to(target).offer(sent)
+        if self._connection.is_open:
+            self._sender_links.to(target).offer(sent)
         else:
             self._waiting.append((target, sent))
         self._watch()
@@ -82,19 +82,19 @@ class Publisher:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
         gone = [sent for _, sent in self._waiting if sent.generation == generation]
         self._waiting = deque(pair for pair in self._waiting if pair[1].generation != generation)
-        for sent in gone + self._outlets.forget(generation):
+        for sent in gone + self._sender_links.forget(generation):
             sent.answer("unsent", "the original was lost meanwhile")
 
     # -- the connection ---------------------------------------------------------------------------
 
     def _up(self, _connection: proton.Connection) -> None:
-        self._outlets.up(self._line.session)
+        self._sender_links.up(self._connection.session)
         waiting, self._waiting = self._waiting, deque()
         for target, sent in waiting:
-            self._outlets.to(target).offer(sent)
+            self._sender_links.to(target).offer(sent)
 
     def _down(self, error: BaseException) -> None:
-        self._outlets.down(f"the publishing connection was lost: {error}")
+        self._sender_links.down(f"the publishing connection was lost: {error}")
         self._closed()
 
     def _answer_waiting(self, why: str) -> None:
@@ -116,9 +116,9 @@ class Publisher:
         if self.idle:
             return self.state.block("")
         self._watch()
-        if self._outlets.waits_longer_than(self._patience, passed):
+        if self._sender_links.waits_longer_than(self._patience, passed):
             self._give_up()
-        self.state.block(self._outlets.blocked)
+        self.state.block(self._sender_links.blocked)
         self._give_up_waiting(passed)
         return None
 
@@ -126,7 +126,7 @@ class Publisher:
         """Close first, tell afterwards: `_down` answers, once nothing can be confirmed any more."""
         why = f"no outcome within {self._patience:g} s"
         log.warning("%s: the publishing connection is closed and opened again", why)
-        self._line.abort(ConnectionError(why))
+        self._connection.abort(ConnectionError(why))
 
     def _give_up_waiting(self, passed: float) -> None:
         for _, sent in self._waiting:

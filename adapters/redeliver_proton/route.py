@@ -12,6 +12,8 @@ from redeliver_mw.errors import RedeliverError
 
 @dataclass(frozen=True, slots=True)
 class RouteQueue:
+    """Describes a queue of an address: how the address routes to it, and which messages its filter lets in."""
+
     name: str
     address: str
     routing: str

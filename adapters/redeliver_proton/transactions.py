@@ -76,7 +76,7 @@ class TransactionRunner:
         patience: float = PATIENCE,
     ) -> None:
         self._loop, self._cut, self._patience = loop, cut, patience
-        self._outlets = SenderLinks(topology, self._step)
+        self._sender_links = SenderLinks(topology, self._step)
         self._queue: deque[TransferJob] = deque()
         self._now: _Transaction | None = None
         self._healthy: set[Destination] = set()  # targets that a transaction of this connection confirmed
@@ -87,14 +87,14 @@ class TransactionRunner:
 
     def up(self, session: proton.Session) -> None:
         self._session = session
-        self._outlets.up(session)
+        self._sender_links.up(session)
 
     def down(self, error: BaseException) -> None:
         self._session = self._control = None
         self._healthy.clear()
         now, self._now = self._now, None
         queued, self._queue = list(self._queue), deque()
-        self._outlets.down(f"the connection was lost: {error}")
+        self._sender_links.down(f"the connection was lost: {error}")
         if now is not None:
             silent = now.waited > self._patience
             for job in now.jobs:
@@ -162,7 +162,7 @@ class TransactionRunner:
         """Return this transaction's link to a target. One that has failed stays, so that its reason is seen."""
         link = now.links.get(target)
         if link is None or (link.state == "closed" and not link.failed):
-            link = now.links[target] = self._outlets.to(target)
+            link = now.links[target] = self._sender_links.to(target)
         return link
 
     def _obstacle(self, now: _Transaction, job: TransferJob) -> str:
@@ -290,7 +290,7 @@ class TransactionRunner:
             if outlet.state == "open" and not outlet.credit:
                 outlet.starved += elapsed
         self._step()
-        for outlet in self._outlets:
+        for outlet in self._sender_links:
             outlet.starved = 0.0
 
 

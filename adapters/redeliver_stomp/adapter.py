@@ -44,22 +44,22 @@ class StompAdapter:
         self._url = url
         self._loop = StompLoop("redeliver-stomp", self._fault)
         self._publisher = Publisher(self._loop, url, closed=self._ended)
-        self._main = self._lane("consume", lambda error: self._sink.failed(error, None), self._up)
-        self._lanes: dict[Destination, ConsumerConnection] = {}  # of durable subscriptions
+        self._main = self._make_connection("consume", lambda error: self._sink.failed(error, None), self._up)
+        self._durable_connections: dict[Destination, ConsumerConnection] = {}  # of durable subscriptions
         self._capabilities = capabilities("", scheduler=True)
         self._sink: Sink
         self._sources: SourceTable[Consumer] = SourceTable(
             log, call_later=self._loop.call_later, subscribe=self._subscribe_again, over=self._over_with
         )
         self._browsers: set[Browser] = set()
-        self._words: SettlementQueue[Settlement] = SettlementQueue(
-            self._decide, lambda: self._loop.call(self._words.write)
+        self._settlements: SettlementQueue[Settlement] = SettlementQueue(
+            self._decide, lambda: self._loop.call(self._settlements.write)
         )
         self._probed = False  # on the connection that there is now
         self._closing = False
         self._closed = threading.Event()
 
-    def _lane(
+    def _make_connection(
         self,
         role: str,
         failed: Callable[[RedeliverError], None],
@@ -99,8 +99,8 @@ class StompAdapter:
         self._loop.call(self._main.link.open)
 
     def connection_reports(self) -> Sequence[ConnectionReport]:
-        lanes = [self._main, *list(self._lanes.values())]
-        return [*(lane.link.state.report() for lane in lanes), self._publisher.state.report()]
+        connections = [self._main, *list(self._durable_connections.values())]
+        return [*(connection.link.state.report() for connection in connections), self._publisher.state.report()]
 
     def source_trouble(self, source: Destination, /) -> str:
         return self._sources.trouble(source)
@@ -110,9 +110,9 @@ class StompAdapter:
         self._loop.call(lambda: self._subscribe(subscription))
 
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        self._words.add(words, written)
+        self._settlements.add(settlements, written)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._loop.call(lambda: self._publisher.publish(out, answer, after))
@@ -175,29 +175,29 @@ class StompAdapter:
 
     def _fault(self, error: BaseException) -> None:
         """Of ours: every connection that consumes is opened again, so that nothing hangs half done."""
-        for lane in (self._main, *self._lanes.values()):
-            lane.link.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
+        for connection in (self._main, *self._durable_connections.values()):
+            connection.link.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
 
     def _close(self) -> None:
         self._closing = True
-        self._words.write()
+        self._settlements.write()
         self._publisher.close()
         for browser in list(self._browsers):
             browser.close()
         self._sources.all_lost(None)
-        for lane in (self._main, *self._lanes.values()):
-            lane.link.close()
+        for connection in (self._main, *self._durable_connections.values()):
+            connection.link.close()
         self._ended()
 
     def _ended(self) -> None:
         """All connections are closed, and we wanted that."""
-        lanes = (self._main, *self._lanes.values())
-        if self._closing and self._publisher.is_closed and all(lane.link.is_closed for lane in lanes):
+        connections = (self._main, *self._durable_connections.values())
+        if self._closing and self._publisher.is_closed and all(connection.link.is_closed for connection in connections):
             self._closed.set()
 
     # -- consuming connections --------------------------------------------------------------------
 
-    def _up(self, lane: ConsumerConnection, headers: Mapping[str, str]) -> None:
+    def _up(self, connection: ConsumerConnection, headers: Mapping[str, str]) -> None:
         version = version_of(headers)
         if not self._publisher.started:
             self._publisher.open()
@@ -206,23 +206,23 @@ class StompAdapter:
             self._probed = True
             self._capabilities = capabilities(version, scheduler=on)
             self._sink.connected(self._capabilities)
-            self._open_all(lane)
+            self._open_all(connection)
 
-        probe_scheduler(lane, probed)
+        probe_scheduler(connection, probed)
 
-    def _open_all(self, lane: ConsumerConnection) -> None:
-        for source in lane.sources:
-            self._open(source, lane)
+    def _open_all(self, connection: ConsumerConnection) -> None:
+        for source in connection.sources:
+            self._open(source, connection)
 
-    def _open(self, source: Consumer, lane: ConsumerConnection) -> None:
-        ready = lane is not self._main or self._probed
-        if lane.link.is_open and ready and source.generation not in self._sources.live:
-            source.open(lane)
+    def _open(self, source: Consumer, connection: ConsumerConnection) -> None:
+        ready = connection is not self._main or self._probed
+        if connection.link.is_open and ready and source.generation not in self._sources.live:
+            source.open(connection)
 
-    def _down(self, lane: ConsumerConnection, error: BaseException) -> None:
-        if lane is self._main:
+    def _down(self, connection: ConsumerConnection, error: BaseException) -> None:
+        if connection is self._main:
             self._probed = False
-        for source in lane.sources:
+        for source in connection.sources:
             self._sources.lost(source, None if self._closing else error)
             source.abandon()  # also a subscription that was not ready yet
         self._ended()
@@ -241,17 +241,17 @@ class StompAdapter:
             self._main.sources.append(source)
             self._open(source, self._main)
             return
-        lane = self._lanes[wanted] = self._lane(
+        connection = self._durable_connections[wanted] = self._make_connection(
             f"consume {wanted.full_name}",
             lambda error: self._sink.failed(error, wanted),
-            lambda lane, _: self._open_all(lane),
+            lambda connection, _: self._open_all(connection),
             client_id(wanted),
         )
-        lane.sources.append(source)
-        lane.link.open()
+        connection.sources.append(source)
+        connection.link.open()
 
-    def _lane_of(self, source: Consumer) -> ConsumerConnection:
-        return self._lanes.get(source.subscription.source, self._main)
+    def _connection_of(self, source: Consumer) -> ConsumerConnection:
+        return self._durable_connections.get(source.subscription.source, self._main)
 
     def _gone(self, source: Consumer, error: str) -> None:
         """The broker refused its SUBSCRIBE."""
@@ -261,11 +261,11 @@ class StompAdapter:
             self._sources.refused(source, why_refused(source.subscription, error, self.broker))
 
     def _subscribe_again(self, source: Consumer) -> None:
-        lane = self._lane_of(source)
-        if lane is self._main:
-            self._open(source, lane)
+        connection = self._connection_of(source)
+        if connection is self._main:
+            self._open(source, connection)
         else:  # half of a durable subscription may be there: it begins with a new connection
-            lane.link.abort(ConnectionAbortedError(f"{source.subscription.source} was refused"))
+            connection.link.abort(ConnectionAbortedError(f"{source.subscription.source} was refused"))
 
     def _over_with(self, source: Consumer) -> None:
         """Give up its generation, with the copies that are not written yet."""
@@ -274,10 +274,10 @@ class StompAdapter:
 
     # -- settling, moving, looking ----------------------------------------------------------------
 
-    def _decide(self, delivery: Delivery, word: Settlement) -> Consumer | None:
+    def _decide(self, delivery: Delivery, settlement: Settlement) -> Consumer | None:
         source = self._sources.live.get(delivery.generation)
         if source is not None:
-            source.decide(delivery, word)
+            source.decide(delivery, settlement)
         return source
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
@@ -287,7 +287,7 @@ class StompAdapter:
         elif why := next((why for out, _ in outs if (why := problem(out.target))), ""):
             answer("refused", why)
         else:
-            self._lane_of(source).mover.move(source, delivery, outs, answer)
+            self._connection_of(source).mover.move(source, delivery, outs, answer)
 
     def _look(
         self, source: Destination, seen: Callable[[RawFrame], bool], end: Callable[[RedeliverError | None], None]

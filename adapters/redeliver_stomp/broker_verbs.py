@@ -21,7 +21,7 @@ _NEVER = "never sent: a retry is held here or a copy, a dead letter a confirmed 
 _INDIVIDUAL = "the subscription is made `client-individual`"
 _VERBS = (
     VerbRecord(ACK, "gone", "sent, many in one write"),
-    VerbRecord(ACK_CLIENT, "gone, and all before it", _INDIVIDUAL, "healthy or sick"),
+    VerbRecord(ACK_CLIENT, "gone, and all before it", _INDIVIDUAL, "healthy or failing"),
     VerbRecord(AUTO, "destroyed", _INDIVIDUAL, "stomp.py's default: gone before the handler runs"),
     VerbRecord(NACK, "dead-letter queue", _NEVER, "at once; it does not say why"),
     VerbRecord(NACK_TRANSIENT, "destroyed", _NEVER, "answered by a RECEIPT; SEND is not persistent unless it says so"),
@@ -44,7 +44,7 @@ _VERBS = (
     VerbRecord(
         DELAY,
         "after its delay",
-        "copies for rests from 1.5 s; what is shorter, and the last bit, is held here",
+        "copies for delays from 1.5 s; what is shorter, and the last bit, is held here",
         "up to 0.6 s late",
         basis=Trust.PROBED,
     ),

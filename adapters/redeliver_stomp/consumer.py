@@ -196,10 +196,10 @@ class Consumer:
         if self.live:
             self._open.add(tag)
 
-    def decide(self, delivery: Delivery, word: Settlement) -> None:
+    def decide(self, delivery: Delivery, settlement: Settlement) -> None:
         """Only `accepted` means here what it says; the rest is left unsettled."""
-        if word != "accepted":
-            log.debug("%r: %s is not honoured by this broker: it stays unsettled", delivery, word)
+        if settlement != "accepted":
+            log.debug("%r: %s is not honoured by this broker: it stays unsettled", delivery, settlement)
         elif delivery.tag not in self._open:
             log.debug("%r is settled already: not again", delivery)
         elif doubtful(delivery.native):

@@ -24,7 +24,7 @@ PROBE_TIMEOUT = 5.0  # seconds
 _numbers = itertools.count(1)
 
 
-def probe_scheduler(lane: ConsumerConnection, answer: Callable[[bool], None]) -> None:
+def probe_scheduler(connection: ConsumerConnection, answer: Callable[[bool], None]) -> None:
     """One answer, unless the connection is lost before; no answer of the broker's in time counts as off."""
     name = f"probe{next(_numbers)}"
     queue = f"/temp-queue/redeliver-{name}"
@@ -35,8 +35,8 @@ def probe_scheduler(lane: ConsumerConnection, answer: Callable[[bool], None]) ->
         if not done:
             done = True
             timer.cancel()
-            lane.route(name, None)
-            lane.request("UNSUBSCRIBE", [("id", name)], lambda _: None)
+            connection.route(name, None)
+            connection.request("UNSUBSCRIBE", [("id", name)], lambda _: None)
             if why:
                 log.warning("whether the broker's scheduler is on cannot be seen (%s): taken as off", why)
             answer(on)
@@ -44,9 +44,11 @@ def probe_scheduler(lane: ConsumerConnection, answer: Callable[[bool], None]) ->
     def came(frame: RawFrame) -> None:
         finish(SCHEDULED in frame.headers and NOT_SCHEDULED not in frame.headers)
 
-    timer = lane.loop.call_later(PROBE_TIMEOUT, lambda: finish(False, "no answer") if lane.link.is_open else None)
-    lane.route(name, came)
+    timer = connection.loop.call_later(
+        PROBE_TIMEOUT, lambda: finish(False, "no answer") if connection.link.is_open else None
+    )
+    connection.route(name, came)
     subscribe = [("id", name), ("destination", queue), ("ack", "auto")]
-    lane.request("SUBSCRIBE", subscribe, lambda error: finish(False, error) if error else None)
+    connection.request("SUBSCRIBE", subscribe, lambda error: finish(False, error) if error else None)
     send = [("destination", queue), (NOT_SCHEDULED, "0"), ("content-length", "0")]
-    lane.request("SEND", send, lambda error: finish(False, error) if error else None)
+    connection.request("SEND", send, lambda error: finish(False, error) if error else None)

@@ -51,41 +51,92 @@ class Subscription:
 class Sink(Protocol):
     """Receives an adapter's reports. Called on the adapter's threads; must return quickly and never raise."""
 
-    def connected(self, capabilities: Capabilities, /) -> None: ...  # at each (re)connect, before any delivery
-    def ready(self, source: Destination, generation: int, /) -> None: ...  # subscribed; deliveries may follow
-    def arrived(self, batch: Sequence[Delivery], /) -> None: ...
-    def lost(
-        self, generation: int, error: BaseException | None, /
-    ) -> None: ...  # the broker has the messages of its deliveries again
-    # cannot recover without a person
-    def failed(self, error: RedeliverError, source: Destination | None, /) -> None: ...
+    def connected(self, capabilities: Capabilities, /) -> None:
+        """Note that the adapter is connected, now or again. Called before any delivery."""
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        """Note that the source is subscribed to, in this generation; deliveries may follow."""
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        """Take deliveries that have arrived, in the order in which they were delivered."""
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        """Note the end of a generation: the broker has the messages of its deliveries again.
+
+        `error`: why; None if there was no error.
+        """
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        """Note an error from which the adapter cannot recover without a person.
+
+        `source`: the source that cannot be consumed; None if the adapter has given up altogether.
+        """
 
 
 class Adapter(Protocol):
     """Is one connection to one broker, with a separate publishing link."""
 
     @property
-    def reader(self) -> MessageReader: ...  # reads its driver's messages
+    def reader(self) -> MessageReader:
+        """Return what reads the driver's messages."""
+
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """Return what the broker can do. Exact once the adapter is connected."""
+
     @property
-    def broker(self) -> str: ...  # host:port/vhost, for logs and journal; no secrets
-    def start(self, sink: Sink, /) -> None: ...
-    def subscribe(self, subscription: Subscription, /) -> None: ...
+    def broker(self) -> str:
+        """Return host:port/vhost for logs and the journal, without secrets."""
+
+    def start(self, sink: Sink, /) -> None:
+        """Connect in the background, and report to `sink` from now on. Called once."""
+
+    def subscribe(self, subscription: Subscription, /) -> None:
+        """Consume a source from now on, also after reconnects, until the adapter is closed. Called on any thread."""
+
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
-    ) -> None: ...  # `written`: the settlements were sent, in a live generation
-    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None: ...  # one answer, once
-    def move(
-        self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /
-    ) -> None: ...  # send each copy after its seconds, and accept the delivery: all or nothing
-    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None: ...
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        """Settle deliveries, in order. Called on any thread; never waits.
+
+        `written` is called once the settlements were sent, in a live generation. A settlement of a generation that is
+        over is dropped (settle-once).
+        """
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        """Publish one copy, which is to wait `after` seconds at the broker. One answer, once, on the adapter's thread.
+
+        Called on any thread. Never waits, never raises: a copy that cannot be sent is answered.
+        """
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
+        """Send each copy after its seconds, and accept the delivery: all or nothing. One answer, once.
+
+        Only where the capabilities have `atomic_move`.
+        """
+
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
+        """Answer whether copies can be sent to a target, which is made if `declare` and missing. One answer, once."""
+
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
-    ) -> None: ...
-    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None: ...
-    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel: ...
-    def close(self, timeout: float = 10.0, /) -> None: ...  # blocks until closed; not called on the adapter's thread
+    ) -> None:
+        """Answer with up to `limit` messages of a source, or with an error.
+
+        The messages stay in the source, or are given back to it.
+        """
+
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
+        """Answer with the number of messages that are ready in a source, or with an error."""
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
+        """Call `fn` once on the adapter's thread after `seconds`, unless the returned function is called before."""
+
+    def close(self, timeout: float = 10.0, /) -> None:
+        """Close all connections, and block until they are closed, at most `timeout` seconds.
+
+        Not called on the adapter's thread. The broker has the messages of unsettled deliveries again.
+        """
 
 
 @runtime_checkable
@@ -95,7 +146,8 @@ class SupportsLadderExtension(Protocol):
     `prolong`: copies for this source, which is subscribed to, must be able to wait `seconds` from now on.
     """
 
-    def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None: ...  # one answer, once
+    def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None:
+        """Make what copies need to wait so long for this source. One answer, once."""
 
 
 class SupportsDelayedRelease(Adapter, Protocol):
@@ -103,10 +155,16 @@ class SupportsDelayedRelease(Adapter, Protocol):
 
     def capabilities_at(
         self, source: Destination, answer: Callable[[Capabilities | RedeliverError], None], /, *, declare: bool
-    ) -> None: ...  # the capabilities of that source; `declare`: make the source if it is missing
+    ) -> None:
+        """Answer with the capabilities at a source, or with an error. `declare`: make the source if it is missing."""
+
     def postpone(
         self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
-    ) -> None: ...  # release uncounted for `after` seconds; the message returns with these headers in place of ours
+    ) -> None:
+        """Release a delivery, uncounted, for `after` seconds.
+
+        The message returns with the headers `marks` in place of ours. `written` as for `settle`.
+        """
 
 
 @runtime_checkable
@@ -117,7 +175,8 @@ class SupportsLimits(Protocol):
     source need not exist yet.
     """
 
-    def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None: ...
+    def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
+        """Answer with the limit of the broker at this source."""
 
 
 @runtime_checkable
@@ -128,7 +187,8 @@ class SupportsScheduleWait(Protocol):
     messages are held or parked meanwhile. Thread-safe.
     """
 
-    def schedule_wait(self, source: Destination, seconds: float, /) -> float: ...
+    def schedule_wait(self, source: Destination, seconds: float, /) -> float:
+        """Return the seconds, 0 or more, until a copy that waits so long can be scheduled for this source."""
 
 
 @runtime_checkable
@@ -139,7 +199,8 @@ class SupportsLedgerScope(Protocol):
     """
 
     @property
-    def ledger_scope(self) -> str: ...  # known once the adapter is connected; without secrets
+    def ledger_scope(self) -> str:
+        """Return what names the ledgers, without secrets. Known once the adapter is connected."""
 
 
 def ledger_scope_of(adapter: Adapter) -> str:
@@ -157,8 +218,11 @@ class SupportsPause(Protocol):
     reconnects, until `go_on`.
     """
 
-    def rest(self, source: Destination, rested: Callable[[], None], /) -> None: ...
-    def go_on(self, source: Destination, /) -> None: ...
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
+        """Stop taking messages of a source. Called on any thread."""
+
+    def go_on(self, source: Destination, /) -> None:
+        """Take messages of a source again. Called on any thread."""
 
 
 class ConnectionReport(NamedTuple):
@@ -180,6 +244,8 @@ class ConnectionReport(NamedTuple):
 class SupportsConnectionReports(Protocol):
     """Is an adapter that reports the state of its connections. Both methods are thread-safe. No I/O."""
 
-    def connection_reports(self) -> Sequence[ConnectionReport]: ...
-    # why the source is not consumed although we are connected
-    def source_trouble(self, source: Destination, /) -> str: ...
+    def connection_reports(self) -> Sequence[ConnectionReport]:
+        """Return the state of each connection."""
+
+    def source_trouble(self, source: Destination, /) -> str:
+        """Return why the source is not consumed although the adapter is connected; empty if it is."""

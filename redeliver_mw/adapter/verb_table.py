@@ -87,9 +87,9 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def written(page: str, text: str) -> str:
+def written(page: str, text: str, marks: tuple[str, str] = MARKS) -> str:
     """Return the page with `text` between its marks. Raises ConfigError if the page has no marks."""
-    begin, end = MARKS
+    begin, end = marks
     new, times = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n\n{end}", page, count=1, flags=re.DOTALL)
     if not times:
         raise ConfigError(

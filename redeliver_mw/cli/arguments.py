@@ -31,7 +31,9 @@ Strict = Annotated[
 Language = Annotated[
     str | None,
     typer.Option(
-        "--language", metavar="LANGUAGE", help=f"Of POLICY, one of: {', '.join(LANGUAGES)}; else told by its content"
+        "--language",
+        metavar="LANGUAGE",
+        help=f"Of POLICY, one of: {', '.join(LANGUAGES)}; else detected from its content",
     ),
 ]
 Layers = Annotated[

@@ -52,7 +52,7 @@ def convert(
     to: Annotated[
         str, typer.Option("--to", metavar="LANGUAGE", help=f"The language to write, one of: {', '.join(LANGUAGES)}")
     ],
-    lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be said")] = False,
+    lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be written")] = False,
     destination: Annotated[
         str | None,
         typer.Option(

@@ -105,8 +105,8 @@ def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, 
 
     def tell(outcome: LetterOutcome) -> None:
         nonlocal done
-        done += outcome.word == "replayed"
-        if done % TOLD_EVERY == 0 and outcome.word == "replayed" and sys.stderr.isatty():
+        done += outcome.fate == "replayed"
+        if done % TOLD_EVERY == 0 and outcome.fate == "replayed" and sys.stderr.isatty():
             print(f"{done} replayed", file=sys.stderr)
 
     one = Replay(adapter_for(address), queue, limit=limit, only=id_ or "", tell=tell)
@@ -233,7 +233,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
         {
             "id": o.letter.id,
             "to": _told(o.letter.source) or None,
-            "outcome": o.word,
+            "outcome": o.fate,
             "why": redact(o.why) or None,
         }
         for o in report.outcomes
@@ -248,7 +248,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 
 def _print_report(report: ReplayReport) -> None:
     """Print a line for each kind of outcome, because there may be many thousands of letters."""
-    same = Counter((o.word, _told(o.letter.source), o.why) for o in report.outcomes)
+    same = Counter((o.fate, _told(o.letter.source), o.why) for o in report.outcomes)
     rows = [(str(n), word, plain(to), plain(redact(why))) for (word, to, why), n in same.items()]
     if rows:
         print_table(("letters", "outcome", "to", "why"), rows, right={0})

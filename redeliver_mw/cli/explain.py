@@ -64,7 +64,7 @@ def explain(
         ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="Another policy, in any language, told beside it")
+        str | None, typer.Option(metavar="POLICY", help="Another policy, in any language, shown beside it")
     ] = None,
     drawing: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file")] = None,
     language: Language = None,

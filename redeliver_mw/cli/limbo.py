@@ -42,8 +42,8 @@ def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_j
     """List parked messages, by the time they are due."""
     from ..limbo.admin import DEAD_LETTER
 
-    with _desk(url, limit, id_) as desk:
-        found, counts = desk.listed(limit or LISTED, id_), desk.counts()
+    with _open_admin(url, limit, id_) as admin:
+        found, counts = admin.listed(limit or LISTED, id_), admin.counts()
     if as_json:
         print_json([_as_json(one) for one in found])
         return
@@ -72,8 +72,8 @@ def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_j
 
 def show(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_json: Json = False) -> None:
     """Show the headers and the body of a parked message, by default of the one that is due first."""
-    with _desk(url, limit, id_) as desk:
-        found = desk.show(limit or 1, id_)
+    with _open_admin(url, limit, id_) as admin:
+        found = admin.show(limit or 1, id_)
     if as_json:
         print_json([_shown(one) for one in found])
         return
@@ -95,9 +95,9 @@ def release(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as
     """
     from ..limbo.admin import DEAD_LETTER
 
-    with _desk(url, limit, id_) as desk:
-        released, counts = desk.release(limit, id_), desk.counts()
-        waiting = desk.listed(limit or LISTED, id_) if released else []
+    with _open_admin(url, limit, id_) as admin:
+        released, counts = admin.release(limit, id_), admin.counts()
+        waiting = admin.listed(limit or LISTED, id_) if released else []
     if as_json:
         print_json({"released": released, "parked": sum(counts.values())})
     else:
@@ -108,7 +108,7 @@ def release(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as
     _warn_of_sleepers(waiting)
 
 
-def _desk(url: str, limit: int | None, id_: str | None) -> LimboAdmin:
+def _open_admin(url: str, limit: int | None, id_: str | None) -> LimboAdmin:
     """Return the limbo's admin. Raises ConfigError for invalid options before the database is opened."""
     from ..limbo import LimboAdmin
 

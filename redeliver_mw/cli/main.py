@@ -9,6 +9,7 @@ done in part, 130 interrupted, 70 a bug of ours, with its traceback in a file. T
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -55,8 +56,13 @@ for _command in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line of this process, and exit with its code. The entry point."""
-    sys.exit(run(sys.argv[1:]))
+    """Run the command line of this process, and exit with its code.
+
+    From the end of the command on SIGINT is ignored: the exit code is decided, and the interpreter ends in a moment.
+    """
+    code = run(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -66,7 +66,7 @@ class CrashSafetyGate:
         self._lines, self._ledgers, self._adapter, self._clock = lines, ledgers, adapter, clock
         self._driven = driven
         self._recognition = LedgerLookup(lines, ledgers, adapter.capabilities)
-        self._turnstile = SuspectIsolation()
+        self._isolation = SuspectIsolation()
         self._news = threading.Event()
         self._inbox: deque[tuple[str, Any]] = deque()
         self._arrivals: list[Delivery] = []  # not looked up yet
@@ -100,7 +100,7 @@ class CrashSafetyGate:
 
     def ended(self, delivery: Delivery, /) -> None:
         self._inbox.append(("ended", delivery))
-        if self._driven or self._turnstile.crowded:
+        if self._driven or self._isolation.crowded:
             self._wake()  # otherwise this can wait until the next batch comes
 
     def fed(self) -> None:
@@ -117,7 +117,7 @@ class CrashSafetyGate:
     def stop(self) -> list[Delivery]:
         self._stopped = True
         coming = [about for what, about in self._inbox.copy() if what == "run"]
-        return self._turnstile.held_back() + coming
+        return self._isolation.held_back() + coming
 
     def close(self, timeout: float) -> None:
         """Write what is left to write.
@@ -130,7 +130,7 @@ class CrashSafetyGate:
         if self._thread is not None:
             self._thread.join(timeout)
         if self._thread is None or not self._thread.is_alive():
-            self.turn()
+            self.run_once()
             self._lines.close()
 
     def _say(self, what: str, about: Any) -> None:
@@ -149,23 +149,23 @@ class CrashSafetyGate:
         rest = 0.0
         while not self._closed:
             self._news.wait(rest)
-            if self._turnstile.crowd - len(self._inbox) > ENOUGH:
+            if self._isolation.crowd - len(self._inbox) > ENOUGH:
                 # The handlers have enough to do: deliveries that arrive meanwhile join the same transaction.
                 time.sleep(GATHER)
             self._news.clear()
             try:
-                rest = self.turn()
+                rest = self.run_once()
             except Exception:  # a bug of ours must not leave messages waiting forever
                 log.exception("%s: this is a bug; going on", self._lines.where)
                 rest = TROUBLED_REST
 
     def _drive(self) -> None:
         self._alarm.off()
-        rest = self.turn()
+        rest = self.run_once()
         if self._inbox or rest < float("inf"):
             self._alarm.set(0.0 if self._inbox else rest)
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Do all that is due, in one transaction. Return after how many seconds to look again."""
         self._turning = True
         try:
@@ -184,9 +184,9 @@ class CrashSafetyGate:
                 self._arrivals += about
             elif what == "run":
                 crashed = (about.past.last_error or "").startswith(f"{CRASH.type}: ")
-                self._turnstile.come(self._recognition.pending(about), now, suspect=crashed)
+                self._isolation.come(self._recognition.pending(about), now, suspect=crashed)
             elif what == "ended":
-                if (one := self._turnstile.end(about, now)) is not None:
+                if (one := self._isolation.end(about, now)) is not None:
                     self._unwritten.ended(one)
             elif what == "changed":
                 self._unwritten.changed(*about)
@@ -225,23 +225,23 @@ class CrashSafetyGate:
         """Choose the deliveries to admit. New suspects go first, because the isolation does not know them yet."""
         if self._stopped or hold_back:
             return Admission([], NONE, fresh=fresh)
-        return self._turnstile.choose(fresh, now.mono, lambda source: self._client.can_run(source))
+        return self._isolation.choose(fresh, now.mono, lambda source: self._client.can_run(source))
 
     def _to_write(self, choice: Admission, now: Moment) -> Changes:
         marked = {place: self._line_at(place, choice) for place in choice.marks}
-        return self._unwritten.changes(choice.batches, marked, self._turnstile.marks | choice.marks, now)
+        return self._unwritten.changes(choice.batches, marked, self._isolation.marks | choice.marks, now)
 
     def _line_at(self, place: PendingPlace, choice: Admission) -> dict[str, Any]:
-        one = self._turnstile.line_of(place, choice)
+        one = self._isolation.line_of(place, choice)
         return {} if one is None else self._recognition.line_of(one)
 
     def _let_through(self, found: LookupResult, choice: Admission, now: Moment) -> None:
-        self._turnstile.let(choice, now.mono)
+        self._isolation.let(choice, now.mono)
         for one, line, culprit in found.entries:
             self._recognition.prime(one, line, culprit=culprit)
         for delivery, line, culprit in found.unclaimed:
             self._recognition.prime_without_id(delivery, line, culprit=culprit)
-        self._turnstile.suspected |= {one.suspect_place for one in found.suspects}
+        self._isolation.suspected |= {one.suspect_place for one in found.suspects}
         if found.past:
             self._client.admit([one.delivery for one in found.past])
         going: dict[tuple[Destination, bool], list[Delivery]] = {}
@@ -252,7 +252,7 @@ class CrashSafetyGate:
 
     def _rest(self, now: Moment) -> float:
         rest = max(0.0, min(self._beat_at, self._unwritten.next_over) - now.mono)
-        return min(rest, LOOK) if self._arrivals or self._turnstile.stuck else rest
+        return min(rest, LOOK) if self._arrivals or self._isolation.stuck else rest
 
     def _prune(self) -> None:
         size = min(ledger.size for ledger in self._ledgers.values())

@@ -68,13 +68,13 @@ class QueueDrain:
         self,
         adapter: Adapter,
         dlq: Destination,
-        keeper: LetterStore,
+        store: LetterStore,
         *,
         quota: int,
         batch: int = BATCH,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._adapter, self._dlq, self._keeper = adapter, dlq, keeper
+        self._adapter, self._dlq, self._store = adapter, dlq, store
         self._quota, self._stopped = quota, stopped
         # As few batches as possible, of equal size, so that the last window reaches hardly beyond the quota.
         self._prefetch = -(-quota // -(-quota // batch))
@@ -98,7 +98,7 @@ class QueueDrain:
     def run(self) -> TakenLetter:
         """Take letters until the quota is reached or nothing is left, then close the adapter.
 
-        Raises BrokerError, ConfigError, and exceptions of the keeper. In the last case the letters that were kept
+        Raises BrokerError, ConfigError, and exceptions of the store. In the last case the letters that were kept
         before are settled, and no others.
         """
         self._adapter.start(self)
@@ -111,7 +111,7 @@ class QueueDrain:
             self._adapter.close(LAST_WORDS)
         if self._unsure and self._written.is_set() and not self._broken:
             # The broker has closed the connection in order, which it does after it has processed every settlement.
-            self._keeper.sure(len(self._unsure))
+            self._store.sure(len(self._unsure))
         return TakenLetter(self._kept, len(self._stay), self._rest)
 
     # -- the adapter's sink: any thread -----------------------------------------------------------
@@ -168,12 +168,12 @@ class QueueDrain:
             self._unsure.popleft()
             sure += 1
         if sure:
-            self._keeper.sure(sure)
+            self._store.sure(sure)
 
     def _begin(self, generation: int) -> None:
         """Begin a generation: the broker delivers the letters in hand again, and perhaps those that are not sure."""
         if self._unsure:
-            self._keeper.lost()
+            self._store.lost()
         self._generation, self._broken = generation, False
         self._hand, self._stay, self._bytes = [], [], 0
         self._arrived_now = self._settled_now = 0
@@ -204,7 +204,7 @@ class QueueDrain:
         """Store the letters in hand, and settle them after that."""
         hand = self._hand[: self._quota - self._kept - len(self._stay)]
         self._hand, self._bytes = [], 0
-        kept = self._keeper.keep(self._generation, hand)
+        kept = self._store.keep(self._generation, hand)
         if self._kept + len(self._stay) + len(hand) >= self._quota and isinstance(self._adapter, SupportsPause):
             self._adapter.rest(self._dlq, lambda: None)  # otherwise new letters would come for those settled now
         if kept:

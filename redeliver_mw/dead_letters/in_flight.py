@@ -121,7 +121,7 @@ class InFlightLetters:
             for delivery in [d for d in place if d.generation == generation]:
                 held = place.pop(delivery)
                 held.delivery = None
-                self.tried -= held.outcome is not None and held.outcome.word == "refused"
+                self.tried -= held.outcome is not None and held.outcome.fate == "refused"
         self._waiting = deque(held for held in self._waiting if held.delivery is not None)
 
     def outcomes(self) -> list[LetterOutcome]:
@@ -230,6 +230,6 @@ class InFlightLetters:
     def _written(self, delivery: Delivery) -> None:
         self.settling.pop(delivery, None)
 
-    def _end(self, held: HeldLetter, word: LetterFate, why: str) -> None:
-        held.outcome = LetterOutcome(held.letter, word, why)
+    def _end(self, held: HeldLetter, fate: LetterFate, why: str) -> None:
+        held.outcome = LetterOutcome(held.letter, fate, why)
         self._tell(held.outcome)

@@ -22,7 +22,7 @@ class LetterOutcome:
     """
 
     letter: DeadLetterInfo
-    word: LetterFate
+    fate: LetterFate
     why: str = ""
 
 
@@ -39,14 +39,14 @@ class ReplayReport:
     rest: str = ""
     interrupted: bool = False
 
-    def count(self, word: LetterFate) -> int:
+    def count(self, fate: LetterFate) -> int:
         """Return the number of letters with this outcome."""
-        return sum(outcome.word == word for outcome in self.outcomes)
+        return sum(outcome.fate == fate for outcome in self.outcomes)
 
     @property
     def whole(self) -> bool:
         """Return whether every letter that was asked for was sent back."""
-        return not self.rest and not self.interrupted and all(o.word == "replayed" for o in self.outcomes)
+        return not self.rest and not self.interrupted and all(o.fate == "replayed" for o in self.outcomes)
 
 
 def no_such_letter(id_: str, dlq: Destination, searched: int) -> BrokerError:

@@ -5,7 +5,8 @@
 A wrapper brings five things of its driver's and gets the rest from here:
 
 - a `UserConnection`, the user's connection and its loop: `later`, `hop`;
-- a `SettlementScope`, where deliveries are settled: `is_open`, `write`, and the capture of the callback's own words;
+- a `SettlementScope`, where deliveries are settled: `is_open`, `write`, and the capture of the callback's own
+  settlements;
 - a `CopyPublisher`, on which copies go out: `store`, and `move` where the broker has transactions;
 - a `CallbackRunner`, which calls the user's callback: `invoke`;
 - `redelivering(...)`, whose options are `DropinKeywords`, checked by `DropinOptions`.

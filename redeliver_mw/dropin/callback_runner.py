@@ -9,14 +9,13 @@ import itertools
 import logging
 import random
 import sys
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from ..adapter.capabilities import Capabilities
-from ..clock import Clock, Moment, Stamps, SystemClock
+from ..clock import Clock, Moment, SystemClock
 from ..context import reset, set_delivery
 from ..errors import ConfigError, Reject
 from ..failure import describe
@@ -29,7 +28,7 @@ from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, Hand
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
-from ..redelivery.outbox import CLOSED, SendRules, outbox_for
+from ..redelivery.outbox import CLOSED, Outbox, SendRules, close_outbox
 from ..redelivery.plan import SourcePlan
 from .bounded_log import BoundedLog
 from .callback_settlements import ACK, RefusedHere, Requeued
@@ -47,33 +46,32 @@ _orders = itertools.count(1)
 class CallbackRunner(ABC):
     """Stands between a driver and the user's callback. One for each wrapper and connection.
 
-    A subclass says how the callback is called. For each message it asks `generation(seat, consumer, source)`, makes the
-    `Delivery`, and gives `arrived` a `CallbackRun` of it. Scopes tell of settlements and losses. All on the driver's
-    thread.
+    A subclass says how the callback is called. For each message it asks `generation(scope, consumer, source)`, makes
+    the `Delivery`, and gives `arrived` a `CallbackRun` of it. Scopes tell of settlements and losses. All on the
+    driver's thread.
     """
 
     def __init__(
         self,
         terms: DropinOptions,
-        ground: UserConnection,
-        post: CopyPublisher,
+        connection: UserConnection,
+        publisher: CopyPublisher,
         capabilities: Capabilities,
         clock: Clock | None = None,
     ) -> None:
         self.terms = terms
-        self._ground, self._post = ground, post
+        self._user_connection, self._publisher = connection, publisher
         # A transaction needs the link that the delivery came through.
         self.capabilities = (
-            replace(capabilities, atomic_move=False, atomic_schedule=False) if post.elsewhere else capabilities
+            replace(capabilities, atomic_move=False, atomic_schedule=False) if publisher.off_thread else capabilities
         )
-        self.outbox = outbox_for(SendRules(self.capabilities, limbo=terms.limbo is not None))
+        self.send_rules = SendRules(self.capabilities, limbo=terms.limbo is not None)
         self._plans: dict[Destination, SourcePlan] = {}
         self._ledgers: dict[Destination, Ledger] = {}
         self._scopes: dict[int, SettlementScope] = {}  # by generation
-        self._consumer = ConsumerInfo(terms.app_name, terms.host, ground.broker, capabilities.broker_kind)
+        self._consumer = ConsumerInfo(terms.app_name, terms.host, connection.broker, capabilities.broker_kind)
         self._recorder = terms.recorder
         self._clock, self._rng = clock or SystemClock(), random.Random()
-        self._stamps = Stamps(self._clock)
         # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.
         self._interceptor = Interceptor(
             self._plans, self._ledgers, self.capabilities, uuid.uuid4().hex[:16], self._schedule_wait
@@ -81,8 +79,8 @@ class CallbackRunner(ABC):
         self._queue = RunQueue(self.call, self._later)
         self._executor = DropinCommandExecutor(
             terms,
-            ground,
-            post,
+            connection,
+            publisher,
             self._queue,
             self._scopes,
             self._consumer,
@@ -99,20 +97,20 @@ class CallbackRunner(ABC):
     @property
     def over(self) -> bool:
         """Return whether its connection is closed."""
-        return not self._ground.is_open
+        return not self._user_connection.is_open
 
-    def move_to(self, ground: UserConnection, post: CopyPublisher) -> None:
+    def move_to(self, connection: UserConnection, publisher: CopyPublisher) -> None:
         """Go on with the connection that took the place of the closed one: what still runs is known here."""
-        self._ground, self._post = ground, post
-        self._executor.move_to(ground, post)
+        self._user_connection, self._publisher = connection, publisher
+        self._executor.move_to(connection, publisher)
         self._queue.start_over()
         self._windows.stop()
 
     def _schedule_wait(self, source: Destination, seconds: float) -> float:
-        return self._post.schedule_wait(source, seconds)
+        return self._publisher.schedule_wait(source, seconds)
 
     def _later(self, seconds: float, fn: Callable[[], None]) -> None:
-        self._ground.later(seconds, fn)
+        self._user_connection.later(seconds, fn)
 
     def _now(self) -> Moment:
         return self._clock.now()
@@ -120,17 +118,17 @@ class CallbackRunner(ABC):
     # -- what a subclass says -----------------------------------------------------------------------
 
     @abstractmethod
-    def invoke(self, turn: CallbackRun) -> object:
-        """Call the user's callback as the driver would, with what it is to see of `turn.delivery`."""
+    def invoke(self, run: CallbackRun) -> object:
+        """Call the user's callback as the driver would, with what it is to see of `run.delivery`."""
 
-    def finish(self, turn: CallbackRun, result: object) -> None:
+    def finish(self, run: CallbackRun, result: object) -> None:
         """The callback returned `result`. To be overridden where the driver's loop can await."""
         if inspect.isawaitable(result):
-            self.leave(turn)
+            self.leave(run)
             raise ConfigError(
                 "the callback returned an awaitable: this driver has no loop for it", code="callback-not-usable"
             )
-        self.ended(turn, None)
+        self.ended(run, None)
 
     def passes(self, error: BaseException) -> bool:
         """Return whether an exception, once it has counted, goes on to the driver, whose own end it tells of."""
@@ -147,40 +145,42 @@ class CallbackRunner(ABC):
     # -- messages ---------------------------------------------------------------------------------
 
     def learn(self, source: Destination) -> None:
-        """Hold the policy of a source against this broker: ConfigError, PolicyError for what cannot be had. To be
-        called before the first message where the driver tells of a subscription. LimboError for a limbo that cannot be
-        opened."""
+        """Hold the policy of a source against this broker: ConfigError, PolicyError for what cannot be had.
+
+        To be called before the first message where the driver tells of a subscription. LimboError for a limbo that
+        cannot be opened.
+        """
         plan = self.terms.plan(source, self.capabilities)
         self.terms.log_findings(source)
         if self.terms.limbo is not None:
             self.terms.limbo.open()
-        self._ledgers[source] = ledger.ledger_of(self._ground.ledger_scope, source)
+        self._ledgers[source] = ledger.ledger_of(self._user_connection.ledger_scope, source)
         self._plans[source] = plan
-        self._post.provide(plan)
+        self._publisher.provide(plan)
 
-    def generation(self, seat: SettlementScope, consumer: Hashable, source: Destination) -> int:
-        """Return the generation of this consumer on this seat.
+    def generation(self, scope: SettlementScope, consumer: Hashable, source: Destination) -> int:
+        """Return the generation of this consumer in this scope.
 
         The source is learned at its first message: if that raises, nothing is to be done with the message, which stays
         unsettled.
         """
         if source not in self._plans:
             self.learn(source)
-        generation = seat.generation(consumer, self)
-        self._scopes[generation] = seat
+        generation = scope.generation(consumer, self)
+        self._scopes[generation] = scope
         return generation
 
-    def arrived(self, turn: CallbackRun) -> None:
+    def arrived(self, run: CallbackRun) -> None:
         """Hand a delivery to the callback, at once if it has no past and its source is not halted."""
-        turn.seat.take(turn)
-        delivery = turn.delivery
+        run.scope.take(run)
+        delivery = run.delivery
         if self._may_have_past(delivery):
-            self._learn_window(turn)
+            self._learn_window(run)
             self._feed(Arrived(delivery, self._now()))
         elif delivery.destination in self._queue.halted:
-            self._queue.keep(turn)
+            self._queue.keep(run)
         else:
-            self.call(turn)
+            self.call(run)
 
     def _may_have_past(self, delivery: Delivery) -> bool:
         """Return whether a delivery is a redelivery, a copy of ours, or a return that carries no mark."""
@@ -189,145 +189,145 @@ class CallbackRunner(ABC):
 
     # -- calling ----------------------------------------------------------------------------------
 
-    def call(self, turn: CallbackRun) -> None:
+    def call(self, run: CallbackRun) -> None:
         """Call the callback with a delivery, and take its result."""
-        self.begin(turn)
-        token = set_delivery(turn.delivery)
+        self.begin(run)
+        token = set_delivery(run.delivery)
         try:
-            result = self.invoke(turn)
+            result = self.invoke(run)
         except (KeyboardInterrupt, SystemExit):
-            self.leave(turn)  # the user's program is to end, and the message is the broker's
+            self.leave(run)  # the user's program is to end, and the message is the broker's
             raise
         except BaseException as error:
-            self.ended(turn, error)
+            self.ended(run, error)
             if self.passes(error):
                 raise
         else:
             if result is None:
-                self.ended(turn, None)
+                self.ended(run, None)
             else:
-                self.finish(turn, result)
+                self.finish(run, result)
         finally:
             reset(token)
 
-    def begin(self, turn: CallbackRun) -> None:
-        turn.in_hand = turn.inside = True
-        turn.order = next(_orders)
-        turn.word, turn.before, turn.since = None, sys.exc_info()[1], time.perf_counter()
-        turn.delivery.outbox = self.outbox()
+    def begin(self, run: CallbackRun) -> None:
+        run.in_hand = run.inside = True
+        run.order = next(_orders)
+        run.settlement, run.before, run.since = None, sys.exc_info()[1], self._now().mono
+        run.delivery.outbox = Outbox(self.send_rules)
 
-    def ended(self, turn: CallbackRun, error: BaseException | None) -> None:
+    def ended(self, run: CallbackRun, error: BaseException | None) -> None:
         """Take the end of a callback; its own settlement, if it gave one, comes before how it ended."""
-        turn.inside = False
-        word = turn.word
-        if word is ACK:
+        run.inside = False
+        settlement = run.settlement
+        if settlement is ACK:
             if error is not None:
                 text = "%r was acked by its callback, which raised after that: the ack counts\n%s"
-                log.error(text, turn.delivery, _shown(error))
+                log.error(text, run.delivery, _shown(error))
         elif isinstance(error, RefusedHere):
-            self.refused(turn, error)
-        elif word is not None:
-            self._failed(turn, error if error is not None and isinstance(word, Requeued) else word)
+            self.refused(run, error)
+        elif settlement is not None:
+            self._failed(run, error if error is not None and isinstance(settlement, Requeued) else settlement)
         elif error is not None:
-            if turn.promised and not turn.seat.withdraw(turn):
+            if run.promised and not run.scope.withdraw(run):
                 text = "%r: the callback raised, and its transaction has the settlement already: its outcome counts\n%s"
-                log.error(text, turn.delivery, _shown(error))
+                log.error(text, run.delivery, _shown(error))
             else:
-                self._failed(turn, error)
-        elif turn.promised:
+                self._failed(run, error)
+        elif run.promised:
             return  # its transaction settles it, or gives it back
-        elif turn.returning_settles:
-            self._handled(turn)
+        elif run.returning_settles:
+            self._handled(run)
         else:
             self._windows.begin()
 
-    def leave(self, turn: CallbackRun) -> None:
+    def leave(self, run: CallbackRun) -> None:
         """Leave a delivery unsettled: neither success nor failure."""
-        turn.in_hand = turn.inside = False
-        turn.delivery.outbox = CLOSED
-        if turn.delivery.known:
-            self._feed(NotRun(turn.delivery, self._now()))
+        run.in_hand = run.inside = False
+        run.delivery.outbox = CLOSED
+        if run.delivery.known:
+            self._feed(NotRun(run.delivery, self._now()))
 
-    def _handled(self, turn: CallbackRun) -> None:
-        turn.in_hand = False
-        delivery, tick = turn.delivery, time.perf_counter()
-        ran = tick - turn.since
-        sends, delivery.outbox = delivery.outbox.close(), CLOSED
+    def _handled(self, run: CallbackRun) -> None:
+        run.in_hand = False
+        delivery, at = run.delivery, self._now()
+        ran = at.mono - run.since
+        sends, delivery.outbox = close_outbox(delivery), CLOSED
         if delivery.known or sends:
-            self._feed(HandlerSucceeded(delivery, self._now(), ran, sends))
-        elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
+            self._feed(HandlerSucceeded(delivery, at, ran, sends))
+        elif run.scope.settle(delivery, "accepted") and self._recorder.wanted:
             plan = self._plans[delivery.destination]
-            self._recorder.healthy(delivery, self._consumer, plan, self._stamps.us(tick), round(ran * 1e6))
+            self._recorder.healthy(delivery, self._consumer, plan, at.us, round(ran * 1e6))
 
-    def refused(self, turn: CallbackRun, error: RefusedHere) -> None:
+    def refused(self, run: CallbackRun, error: RefusedHere) -> None:
         """Log, once, that the code asked for what a wrapper cannot do. The message did not fail; it stays unsettled."""
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
             log.error("%s", error)
-        self.leave(turn)
+        self.leave(run)
 
-    def _failed(self, turn: CallbackRun, error: BaseException) -> None:
-        turn.in_hand, turn.delivery.outbox = False, CLOSED
-        self._learn_window(turn)
-        ran = time.perf_counter() - turn.since
+    def _failed(self, run: CallbackRun, error: BaseException) -> None:
+        run.in_hand, run.delivery.outbox = False, CLOSED
+        self._learn_window(run)
+        at = self._now()
         shown = error.__cause__ if isinstance(error, Requeued | Reject) and error.__cause__ is not None else error
         if isinstance(error, Requeued) and shown is not error:
             # The policy decides by the exception, unless it ignores that type: a nack is never turned into an ack.
-            decision = self._plans[turn.delivery.destination].policy.decide(1, 0.0, shown)
+            decision = self._plans[run.delivery.destination].policy.decide(1, 0.0, shown)
             error = error if isinstance(decision, Accept) else shown
-        self._feed(HandlerFailed(turn.delivery, error, describe(shown), self._now(), self._rng.random(), ran))
-        if turn.seat.is_retired(turn.delivery.generation):
-            self._feed(ConsumerRetired(turn.delivery.generation))
+        self._feed(HandlerFailed(run.delivery, error, describe(shown), at, self._rng.random(), at.mono - run.since))
+        if run.scope.is_retired(run.delivery.generation):
+            self._feed(ConsumerRetired(run.delivery.generation))
 
-    def _learn_window(self, turn: CallbackRun) -> None:
+    def _learn_window(self, run: CallbackRun) -> None:
         """Let as many be held as fits the prefetch window; nobody tells when the driver opens it further."""
-        seat, generation = turn.seat, turn.delivery.generation
-        window = seat.window_of(generation)
-        if window is None and not (seat.learns_window and not seat.is_retired(generation)):
+        scope, generation = run.scope, run.delivery.generation
+        window = scope.window_of(generation)
+        if window is None and not (scope.learns_window and not scope.is_retired(generation)):
             return
-        plan = self._plans[turn.delivery.destination]
-        ways = plan.ways.within(window, seat.most_unsettled(generation), self.terms.hold_budget)
+        plan = self._plans[run.delivery.destination]
+        ways = plan.ways.within(window, scope.most_unsettled(generation), self.terms.hold_budget)
         if ways != plan.ways:
-            self._plans[turn.delivery.destination] = replace(plan, ways=ways)
+            self._plans[run.delivery.destination] = replace(plan, ways=ways)
 
-    # -- what seats tell --------------------------------------------------------------------------
+    # -- what scopes tell -------------------------------------------------------------------------
 
-    def word(self, turn: CallbackRun, word: Exception) -> None:
+    def code_settled(self, run: CallbackRun, settlement: Exception) -> None:
         """Take the callback's own ack or reject. An ack is written at once, others are judged after the callback's end.
 
         A settlement on another thread comes here through `UserConnection.hop`.
         """
-        if not turn.in_hand or turn.word is not None:
-            why = "it is settled already" if turn.in_hand else "it is settled, held for a retry, or lost"
-            self._late.error("%r: a settlement by the code came too late and is dropped: %s", turn.delivery, why)
+        if not run.in_hand or run.settlement is not None:
+            why = "it is settled already" if run.in_hand else "it is settled, held for a retry, or lost"
+            self._late.error("%r: a settlement by the code came too late and is dropped: %s", run.delivery, why)
             return
-        turn.word = word
-        if word is ACK:
-            self._handled(turn)
-        elif not turn.inside:
-            self._failed(turn, word)
+        run.settlement = settlement
+        if settlement is ACK:
+            self._handled(run)
+        elif not run.inside:
+            self._failed(run, settlement)
 
-    def closing(self, turn: CallbackRun) -> None:
-        if turn.returning_settles:
-            self.word(turn, ACK)
+    def closing(self, run: CallbackRun) -> None:
+        if run.returning_settles:
+            self.code_settled(run, ACK)
 
     def retired(self, generation: int) -> None:
         """Give back what is held or waits to be run: the code cancelled the consumer."""
-        for turn in self._queue.drop(generation):
-            if turn.delivery.known:
-                self._feed(NotRun(turn.delivery, self._now()))
-            turn.seat.settle(turn.delivery, "released")
+        for run in self._queue.drop(generation):
+            if run.delivery.known:
+                self._feed(NotRun(run.delivery, self._now()))
+            run.scope.settle(run.delivery, "released")
         self._feed(ConsumerRetired(generation))
 
-    def lost(self, generation: int, turns: list[CallbackRun]) -> None:
+    def lost(self, generation: int, runs: list[CallbackRun]) -> None:
         """Forget a lost generation. Only a callback that is not over yet still has a result."""
         self._scopes.pop(generation, None)
-        self._post.forget(generation)
+        self._publisher.forget(generation)
         self._queue.drop(generation)
-        self._feed(GenerationLost(generation, [t.delivery for t in turns if t.inside and t.in_hand]))
-        for turn in turns:
-            if not turn.inside and turn.delivery.known:
-                self._feed(NotRun(turn.delivery, self._now()))
+        self._feed(GenerationLost(generation, [t.delivery for t in runs if t.inside and t.in_hand]))
+        for run in runs:
+            if not run.inside and run.delivery.known:
+                self._feed(NotRun(run.delivery, self._now()))
         if self.terms.failures is not None:
             self.terms.failures.flush()  # the timers of a closed connection never come
 

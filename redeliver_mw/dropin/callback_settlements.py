@@ -35,7 +35,7 @@ def because_of(settlement: Exception, before: BaseException | None) -> Exception
 
 
 class Acked(Exception):
-    """Not raised: the word of a callback that acked."""
+    """Not raised: the settlement of a callback that acked."""
 
 
 ACK = Acked()

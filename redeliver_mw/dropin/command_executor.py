@@ -78,7 +78,7 @@ class DropinCommandExecutor:
 
     def run(self, c: RunHandler) -> None:
         scope = self._scopes.get(c.delivery.generation)
-        run = scope.turn(c.delivery) if scope is not None else None
+        run = scope.run_of(c.delivery) if scope is not None else None
         if run is not None:
             self._queue.run_again(run)
 
@@ -108,7 +108,7 @@ class DropinCommandExecutor:
             self._connection.hop(lambda: answered(verdict, why))  # of the connection that is there by then
 
         if c.due_us is None:
-            self._publisher.store(c.out, c.after, hop if self._publisher.elsewhere else answered, alive)
+            self._publisher.store(c.out, c.after, hop if self._publisher.off_thread else answered, alive)
         elif self._terms.limbo is not None:
             self._terms.limbo.park(c.out, c.due_us / 1e6, hop, c.terms)
 
@@ -128,7 +128,7 @@ class DropinCommandExecutor:
 
     def settle(self, c: Settle) -> None:
         scope = self._scopes.get(c.delivery.generation)
-        if scope is not None and scope.settle(c.delivery, c.word):
+        if scope is not None and scope.settle(c.delivery, c.settlement):
             self._feed(SettleWritten(c.token))
 
     def record(self, c: RecordAttempt) -> None:

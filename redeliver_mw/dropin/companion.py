@@ -43,7 +43,7 @@ class CompanionPublisher(CopyPublisher, NullSink):
     An adapter whose first connect fails gives up. The next copy makes another adapter, after a wait that grows.
     """
 
-    elsewhere = True
+    off_thread = True
 
     def __init__(self, url: str, dialect: str) -> None:
         """ConfigError when the URL is not of `dialect`. Connects at the first copy."""

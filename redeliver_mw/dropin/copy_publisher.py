@@ -38,7 +38,7 @@ class UserConnection(Protocol):
 class CopyPublisher(Protocol):
     """Where copies go out; to be inherited from. Only `store` has no default: most brokers need nothing else."""
 
-    elsewhere: bool = False  # its answers come on a thread that is not the driver's
+    off_thread: bool = False  # its answers come on a thread that is not the driver's
 
     def provide(self, plan: SourcePlan) -> None:
         """The first message of a source has come: make sure of what copies of it will need."""
@@ -64,7 +64,9 @@ class CopyPublisher(Protocol):
         answer("refused", "there are no transactions here")
 
     def forget(self, generation: int) -> None:
-        """Answer every copy of a lost generation that is not written yet *unsent*: one in a queue, one whose target is
-        looked up, one that waits in a timer, which may end with the connection. Called before the loss is fed.
+        """Answer *unsent* every copy of a lost generation that is not written yet.
+
+        That is a copy in a queue, one whose target is looked up, and one that waits in a timer, which may end with the
+        connection. Called before the loss is fed.
         """
         return  # a publisher that sends at once has none

@@ -33,39 +33,39 @@ class DropinLimbo:
     ) -> None:
         self._url, self._publisher, self._app_name = url, publisher, app_name
         self._clock, self._driven = clock or SystemClock(), driven
-        self._keeper: LimboService | None = None
+        self._service: LimboService | None = None
         self._adapter: Adapter | None = None
         self._opening = threading.Lock()
 
     def open(self) -> None:
         """Nothing to do the second time. ConfigError, LimboError where the database cannot be had."""
         with self._opening:
-            if self._keeper is not None:
+            if self._service is not None:
                 return
             from ..limbo.service import LimboService as Opened  # it brings SQLAlchemy along
 
             if self._adapter is None:  # one that was made for nothing is used by the next try
                 self._adapter = adapter_for(self._publisher)
-            keeper = Opened(self._url, self._adapter, self._app_name, self._clock, driven=self._driven)
-            keeper.open()
+            listener = Opened(self._url, self._adapter, self._app_name, self._clock, driven=self._driven)
+            listener.open()
             self._adapter.start(NullSink())
-            keeper.start()
-            self._keeper = keeper
+            listener.start()
+            self._service = listener
             atexit.register(self.close)
 
     def close(self) -> None:
         """What is being published is brought to its end, and the next program need not wait for our lease."""
         with self._opening:
-            keeper, adapter = self._keeper, self._adapter
-            self._keeper = self._adapter = None
-        if keeper is not None and adapter is not None:
+            listener, adapter = self._service, self._adapter
+            self._service = self._adapter = None
+        if listener is not None and adapter is not None:
             atexit.unregister(self.close)
-            keeper.close(GOODBYE)
+            listener.close(GOODBYE)
             adapter.close(GOODBYE)
 
     def park(self, out: Outgoing, due: float, answer: OnAnswer, terms: RetryTerms | None = None) -> None:
         """Park a copy as `LimboService.park` does. The answer comes on a thread that is not the driver's."""
-        keeper = self._keeper
-        if keeper is None:
+        listener = self._service
+        if listener is None:
             return answer("refused", "the limbo is closed")
-        keeper.park(out, due, answer, terms)
+        listener.park(out, due, answer, terms)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a driver's deliveries are settled, through its generations: who may write a word, and which one is meant."""
+"""Where a driver's deliveries are settled, through its generations: who may write a settlement, and of which one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _generations = itertools.count(1)  # of this process: a number is never used twi
 class RunListener(Protocol):
     """Hears what becomes of a run: implemented by `CallbackRunner`. Called on the driver's thread."""
 
-    def word(self, turn: CallbackRun, word: Exception, /) -> None: ...
-    def closing(self, turn: CallbackRun, /) -> None: ...
-    def lost(self, generation: int, turns: list[CallbackRun], /) -> None: ...
+    def code_settled(self, run: CallbackRun, settlement: Exception, /) -> None: ...
+    def closing(self, run: CallbackRun, /) -> None: ...
+    def lost(self, generation: int, runs: list[CallbackRun], /) -> None: ...
     def retired(self, generation: int, /) -> None: ...
 
 
@@ -34,12 +34,12 @@ class CallbackRun:
     """Follows one delivery from its arrival until it is settled."""
 
     delivery: Delivery
-    seat: SettlementScope
-    keeper: RunListener
+    scope: SettlementScope
+    listener: RunListener
     given: Any = ()  # what the callback is called with beside the message: the driver's event, a method's self
-    in_hand: bool = False  # the callback has it, or has had it and its word is still to come
+    in_hand: bool = False  # the callback has it, or has had it and its settlement is still to come
     inside: bool = False  # within the call, or the coroutine
-    word: Exception | None = None
+    settlement: Exception | None = None
     returning_settles: bool = True  # else only the code's own settlement does
     order: int = 0  # in which the deliveries were handed to the code; a re-run has a later one
     promised: bool = False  # joined to a transaction of the code's own, whose outcome is not known
@@ -51,16 +51,16 @@ class SettlementScope(ABC):
     """A channel, link or connection of the user's. Tags are unique in it. On the driver's thread.
 
     Several consumers may share it; each is a generation of its own, from its first delivery until it is cancelled
-    or the seat is closed. A subclass writes words, calls `abandon` when a consumer or the seat is gone, and hands
-    the callback's own words to `turn.keeper.word`.
+    or the scope is closed. A subclass writes settlements, calls `abandon` when a consumer or the scope is gone, and
+    hands the callback's own settlements to `run.listener.code_settled`.
     """
 
     learns_window = False  # where the window is not known: it is as large as the most that were unsettled at once
 
     def __init__(self) -> None:
-        self._open: dict[Any, CallbackRun] = {}  # by tag; also of lost generations, so that their late words are known
+        self._open: dict[Any, CallbackRun] = {}  # by tag; also of lost generations, so that late settlements are known
         self._live: dict[Hashable, int] = {}  # consumer -> generation
-        self._keepers: dict[int, RunListener] = {}
+        self._listeners: dict[int, RunListener] = {}
         self._retired: set[int] = set()  # generations whose consumer the code cancelled, until they are lost
         self._most = 0  # deliveries that were unsettled here at once
         self._most_of: dict[int, int] = {}  # generation -> the same of its own
@@ -69,37 +69,37 @@ class SettlementScope(ABC):
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether a word that is written now would go out."""
+        """Whether a settlement that is written now would go out."""
 
     @abstractmethod
-    def write(self, delivery: Delivery, word: Settlement) -> None:
-        """Give the broker our word for a delivery that lives; past what captures the callback's words."""
+    def write(self, delivery: Delivery, settlement: Settlement) -> None:
+        """Write a settlement of a live delivery to the broker, past what captures the callback's own settlements."""
 
     def window(self, consumer: Hashable) -> int | None:
         """Return how many deliveries the broker lets this consumer have unsettled; None if that is not known."""
         return None
 
-    def withdraw(self, turn: CallbackRun) -> bool:
+    def withdraw(self, run: CallbackRun) -> bool:
         """Take a run out of the code's open transaction, because its callback raised.
 
         Return False where the broker has its settlement already: the transaction decides then.
         """
-        turn.promised = False
+        run.promised = False
         return True
 
     # -- generations ------------------------------------------------------------------------------
 
-    def generation(self, consumer: Hashable, keeper: RunListener) -> int:
+    def generation(self, consumer: Hashable, listener: RunListener) -> int:
         """Of this consumer as it is now; a new one after it was abandoned."""
         found = self._live.get(consumer)
         if found is None:
             found = self._live[consumer] = next(_generations)
-            self._keepers[found] = keeper
+            self._listeners[found] = listener
         return found
 
     def lives(self, generation: int) -> bool:
         """Return whether a settlement in it would reach the delivery that is meant (settle-once)."""
-        return generation in self._keepers and self.is_open
+        return generation in self._listeners and self.is_open
 
     def abandon(self, consumer: Hashable) -> None:
         """It was cancelled, by the broker or for good: what it was given is not settled any more."""
@@ -110,10 +110,10 @@ class SettlementScope(ABC):
     def _lose(self, generation: int) -> None:
         self._most_of.pop(generation, None)
         self._retired.discard(generation)
-        self._keepers.pop(generation).lost(generation, self.unsettled(generation))
+        self._listeners.pop(generation).lost(generation, self.unsettled(generation))
 
     def abandon_all(self) -> None:
-        """The seat is closed."""
+        """Lose all generations: the scope is closed."""
         for consumer in list(self._live):
             self.abandon(consumer)
         for generation in list(self._retired):
@@ -124,14 +124,14 @@ class SettlementScope(ABC):
         generation = self._live.pop(consumer, None)
         if generation is not None:
             self._retired.add(generation)
-            self._keepers[generation].retired(generation)
+            self._listeners[generation].retired(generation)
 
     def is_retired(self, generation: int) -> bool:
         """Return whether the code has cancelled the consumer of this generation."""
         return generation in self._retired
 
     def clear(self) -> None:
-        """Tags begin anew: late words of lost generations could mean other messages now."""
+        """Tags begin anew: late settlements of lost generations could mean other messages now."""
         self._open, self._most = {}, 0
 
     def unsettled(self, generation: int) -> list[CallbackRun]:
@@ -147,49 +147,52 @@ class SettlementScope(ABC):
         consumer = next((c for c, live in self._live.items() if live == generation), None)
         return None if consumer is None else self.window(consumer)
 
-    # -- turns ------------------------------------------------------------------------------------
+    # -- runs -------------------------------------------------------------------------------------
 
-    def take(self, turn: CallbackRun) -> None:
-        self._open[turn.delivery.tag] = turn
+    def take(self, run: CallbackRun) -> None:
+        self._open[run.delivery.tag] = run
         if len(self._open) > self._most:
             self._most = len(self._open)
-            generation = turn.delivery.generation
+            generation = run.delivery.generation
             here = len(self.unsettled(generation))
             self._most_of[generation] = max(here, self._most_of.get(generation, 1))
 
-    def turn(self, delivery: Delivery) -> CallbackRun | None:
+    def run_of(self, delivery: Delivery) -> CallbackRun | None:
         """The one of this very delivery, until it is settled."""
         found = self._open.get(delivery.tag)
         return found if found is not None and found.delivery is delivery else None
 
-    def settle(self, delivery: Delivery, word: Settlement) -> bool:
+    def settle(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Write it. False, and nothing written, when the generation is over or it was settled before."""
         if not self.settleable(delivery):
             log.debug("%r is of a lost generation, or settled: not settled", delivery)
             return False
         del self._open[delivery.tag]
         self.settled += 1
-        self.write(delivery, word)
+        self.write(delivery, settlement)
         return True
 
     def settleable(self, delivery: Delivery) -> bool:
         """Whether it is still ours to settle: asked before a transaction that accepts it."""
-        return self.lives(delivery.generation) and self.turn(delivery) is not None
+        return self.lives(delivery.generation) and self.run_of(delivery) is not None
 
     def gone(self, delivery: Delivery) -> None:
         """A transaction has accepted it, or its abort has given it back."""
-        if self.turn(delivery) is not None:
+        if self.run_of(delivery) is not None:
             del self._open[delivery.tag]
             self.settled += 1
 
     # -- what the callback does -------------------------------------------------------------------
 
     def closing(self) -> None:
-        """To be called when the user closes this seat: a callback that does so right after its message gets that
-        message settled first; one that does so because of an exception does not."""
+        """Settle the message in hand: the user closes this scope, and calls this before.
+
+        A callback that does so right after its message gets that message settled first; one that does so because of an
+        exception does not.
+        """
         try:
-            turn = self.turn(current_delivery())
+            run = self.run_of(current_delivery())
         except LookupError:
             return
-        if turn is not None and turn.inside and turn.word is None and sys.exc_info()[1] is turn.before:
-            turn.keeper.closing(turn)
+        if run is not None and run.inside and run.settlement is None and sys.exc_info()[1] is run.before:
+            run.listener.closing(run)

@@ -19,6 +19,7 @@ from ..message import Delivery, Destination
 from ..policy import Accept, RedeliveryPolicy
 from ..redelivery import identity
 from ..redelivery.headers import read_history_headers
+from ..redelivery.plan import attempt_plan
 from .breaker import FINE, Breaker, Circuit, FailureClass
 
 log = logging.getLogger("redeliver_mw")
@@ -204,7 +205,7 @@ class BreakerGuard:
 
 def _policy_for(delivery: Delivery) -> RedeliveryPolicy:
     """Return the policy of the delivery's arm; a message without any id has no arm before it has failed."""
-    policy: RedeliveryPolicy = delivery.plan.policy
+    policy = attempt_plan(delivery).policy
     if not policy.arms or (key := identity.message_key(delivery, delivery.past)) is None:
         return policy
     return policy.of(key).policy

@@ -4,9 +4,9 @@
 
 Each key that is about has a *lane*: the line of its messages, each in a *place* of its own. The message in the first
 place may be run; those behind it wait. A message that has failed keeps its place while it is held here, and while a
-copy of it is on its way back; its lane is *sick* then. Messages that wait in sick lanes take room that healthy messages
-need, so they are bounded, in number and time. Where a bound is met, either the last of them are parked in limbo, each
-keeping its place, or the sick one loses its place, and the others go on, in their order, without it.
+copy of it is on its way back; its lane is *retrying* then. Messages that wait in retrying lanes take room that healthy
+messages need, so they are bounded, in number and time. Where a bound is met, either the last of them are parked in
+limbo, each keeping its place, or the retrying one loses its place, and the others go on, in their order, without it.
 
 A parked message comes back as a copy, whenever that is, and takes its own place again: no date decides on the order.
 Behind a parked one everything that arrives for its key is parked too, so the line in the limbo has no holes.
@@ -22,7 +22,10 @@ from itertools import count
 from ..message import Delivery
 from ..redelivery.order_places import PlaceKind
 
-LEAST_DELAY, MOST_DELAY = 1.0, 10.0  # seconds that messages are parked; in between as long as the lane has been sick
+LEAST_DELAY, MOST_DELAY = (
+    1.0,
+    10.0,
+)  # seconds that messages are parked; in between as long as the lane has been retrying
 GAP = 2048  # between the numbers of two places, for messages that come again in front of parked ones
 TAKE_OVER = 20.0  # seconds until what another process has parked is published by this one, at the latest
 
@@ -67,7 +70,7 @@ class KeyLane:
     text: str = ""  # the key as text, once a place of it was noted
     line: list[Place] = field(default_factory=list)  # ascending numbers
     here: dict[Place, None] = field(default_factory=dict)  # those of them whose message is here
-    sick_since: float | None = None  # None: its first message has not failed, and is here
+    retrying_since: float | None = None  # None: its first message has not failed, and is here
     round_at: float = 0.0  # when the messages that are parked now come back
     back: int = 0  # messages without a name that went back to the broker, which may not say so when they come again
 
@@ -94,7 +97,7 @@ class Admitted:
 
 
 class KeyLanes:
-    """The lanes of one source. `now` is monotonic seconds; `room`: how many may wait in sick lanes, all together.
+    """The lanes of one source. `now` is monotonic seconds; `room`: how many may wait in retrying lanes, all together.
 
     `name_of` gives the message key of a delivery; empty for a message without an id.
     """
@@ -119,12 +122,12 @@ class KeyLanes:
     @property
     def behind(self) -> int:
         """Those of them that wait for one that is being retried."""
-        return sum(len(lane.waiting) for lane in self._troubled if lane.sick_since is not None)
+        return sum(len(lane.waiting) for lane in self._troubled if lane.retrying_since is not None)
 
     @property
-    def sick(self) -> int:
+    def retrying(self) -> int:
         """Messages that are being retried here, held or running."""
-        return sum(lane.sick_since is not None and lane.line[0].began for lane in self._troubled if lane.line)
+        return sum(lane.retrying_since is not None and lane.line[0].began for lane in self._troubled if lane.line)
 
     def has(self, delivery: Delivery) -> bool:
         """Return whether it has a place. Any thread."""
@@ -154,8 +157,8 @@ class KeyLanes:
             self._adopted(key, place.lane.text)
         lane = place.lane
         self._arrives(place, delivery)
-        place.since = None if lane.sick_since is None else now
-        going = self._go_on(lane, now, sick=had_failed)
+        place.since = None if lane.retrying_since is None else now
+        going = self._go_on(lane, now, retrying=had_failed)
         if self._parks and not place.behind and self._is_behind_parked(place):
             going.join(self._park(lane, [place], now))
         else:
@@ -167,7 +170,7 @@ class KeyLanes:
         place = self._places.get(delivery)
         if place is None or place.lane.line[0] is not place or place.parks:
             return Admitted()
-        return self._sickens(place.lane, now, room)
+        return self._begin_retrying(place.lane, now, room)
 
     def leaves(self, delivery: Delivery, name: str, until: float, now: float, room: int) -> Admitted:
         """Expect a message to come again under `name`, and wait for it no longer than `until`."""
@@ -186,13 +189,13 @@ class KeyLanes:
             going = self._end(quicker)
             self._away(place)
             self._arrives(place, come)
-            going.join(self._go_on(lane, now, sick=not place.behind))
+            going.join(self._go_on(lane, now, retrying=not place.behind))
             return going
         self._away(place)
         self._named(place, name)
         place.until = until
         if lane.line[0] is place:
-            return self._sickens(lane, now, room)
+            return self._begin_retrying(lane, now, room)
         return self._go_on(lane, now)
 
     def stays(self, delivery: Delivery, now: float) -> Admitted | None:
@@ -202,7 +205,7 @@ class KeyLanes:
             return None
         place.parks, place.stays = False, True
         if place.lane.line[0] is place:
-            place.began, place.lane.sick_since = True, None
+            place.began, place.lane.retrying_since = True, None
             self._watch(place.lane)
             return None
         return Admitted()
@@ -271,15 +274,17 @@ class KeyLanes:
         place.behind = kind is PlaceKind.BEHIND
         place.until = max(due, now + TAKE_OVER) + self._longest if parked else now + self._longest
         lane.line.append(place)
-        lane.sick_since = now
+        lane.retrying_since = now
         self._named(place, name)
         self._troubled[lane] = None
         return True
 
     def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
-        """Return what is to be remembered before it leaves by a copy of that name: it, and those in front of it that
-        are not noted yet, also what is being parked by another thread. None if it has no place, or shares one with an
-        earlier delivery of the same message."""
+        """Return what is to be remembered before the message leaves by a copy of that name.
+
+        That is its place, and those in front of it that are not noted yet, also what is being parked by another thread.
+        None if it has no place, or shares one with an earlier delivery of the same message.
+        """
         place = self._places.get(delivery)
         if place is None or self._is_double(place, name):
             return None
@@ -295,8 +300,10 @@ class KeyLanes:
         return found
 
     def doubt(self, text: str, numbers: Collection[int]) -> None:
-        """Note these places of the key with this text again as soon as one behind them is noted: the limbo did not take
-        them."""
+        """Note these places of the key with this text again as soon as one behind them is noted.
+
+        The limbo did not take them.
+        """
         for place in (place for lane in self._lanes.values() if lane.text == text for place in lane.here):
             place.doubted |= place.number in numbers
 
@@ -321,8 +328,11 @@ class KeyLanes:
         return lane
 
     def _new_place(self, lane: KeyLane, name: str) -> Place:
-        """Make a place at the end of the line; for a message that went back, behind those that were never parked; for a
-        message that has a place already, right behind that."""
+        """Make a place in the line.
+
+        It is at the end; for a message that went back, behind those that were never parked; for a message that has a
+        place already, right behind that.
+        """
         twin = next((p for p in self._names.get(name, ()) if p.lane is lane), None) if name else None
         ahead = next((n for n, p in enumerate(lane.line) if p.behind and not p.began), None) if lane.back else None
         self._last += GAP
@@ -418,14 +428,17 @@ class KeyLanes:
 
     # -- one lane ------------------------------------------------------------------------------------
 
-    def _go_on(self, lane: KeyLane, now: float, *, sick: bool = False) -> Admitted:
-        """Let the first message go on, if it has not. `sick`: it has failed before. Forget a lane without messages."""
+    def _go_on(self, lane: KeyLane, now: float, *, retrying: bool = False) -> Admitted:
+        """Let the first message go on, if it has not. `retrying`: it has failed before.
+
+        Forget a lane without messages.
+        """
         if not lane.line:
             if self._lanes.get(lane.key) is lane:
                 del self._lanes[lane.key]
             if self._restored.get(lane.text) is lane:
                 del self._restored[lane.text]
-            lane.sick_since = None
+            lane.retrying_since = None
             self._troubled.pop(lane, None)
             return Admitted()
         first, going = lane.line[0], Admitted()
@@ -433,8 +446,8 @@ class KeyLanes:
             assert first.delivery is not None
             first.began, first.since = True, None
             going.go.append(first.delivery)
-            if not sick:
-                lane.sick_since = None
+            if not retrying:
+                lane.retrying_since = None
         elif not first.began:  # its turn has come, and it is in limbo
             self._wait_from(lane, now)
         self._watch(lane)
@@ -442,19 +455,19 @@ class KeyLanes:
 
     def _wait_from(self, lane: KeyLane, now: float) -> None:
         """Note since when the messages that are here wait for one that is being retried."""
-        if lane.sick_since is None:
-            lane.sick_since = now
+        if lane.retrying_since is None:
+            lane.retrying_since = now
         for place in lane.here:
             if place.waits and place.since is None:
                 place.since = now
 
     def _watch(self, lane: KeyLane) -> None:
-        if lane.sick_since is None and not lane.line[-1].is_parked:
+        if lane.retrying_since is None and not lane.line[-1].is_parked:
             self._troubled.pop(lane, None)
         else:
             self._troubled[lane] = None
 
-    def _sickens(self, lane: KeyLane, now: float, room: int) -> Admitted:
+    def _begin_retrying(self, lane: KeyLane, now: float, room: int) -> Admitted:
         self._wait_from(lane, now)
         self._troubled[lane] = None
         return self._bound(lane, now, room)
@@ -462,8 +475,8 @@ class KeyLanes:
     # -- bounds --------------------------------------------------------------------------------------
 
     def _bound(self, lane: KeyLane, now: float, room: int) -> Admitted:
-        """No more wait behind a sick one than may."""
-        if lane.sick_since is None:
+        """No more wait behind a retrying one than may."""
+        if lane.retrying_since is None:
             return Admitted()
         waiting = len(lane.waiting)
         above = self.behind - room
@@ -484,10 +497,10 @@ class KeyLanes:
         return going
 
     def _park(self, lane: KeyLane, places: list[Place], now: float) -> Admitted:
-        """Until as much time again has passed as the lane has been sick: who comes back too early is parked again."""
+        """Park places. What comes back before the lane has been retrying for twice as long is parked again."""
         if lane.round_at <= now:
-            sick_for = 0.0 if lane.sick_since is None else now - lane.sick_since
-            lane.round_at = now + max(LEAST_DELAY, min(sick_for, MOST_DELAY))
+            retrying_for = 0.0 if lane.retrying_since is None else now - lane.retrying_since
+            lane.round_at = now + max(LEAST_DELAY, min(retrying_for, MOST_DELAY))
         going = Admitted()
         for place in places:
             assert place.delivery is not None
@@ -498,8 +511,8 @@ class KeyLanes:
         return going
 
     def _until(self, lane: KeyLane) -> float | None:
-        """How long those behind a sick one wait at the most."""
-        if lane.sick_since is None:
+        """How long those behind a retrying one wait at the most."""
+        if lane.retrying_since is None:
             return None
         since = [place.since for place in lane.here if place.waits and not place.stays and place.since is not None]
         return min(since) + self._longest if since else None

@@ -214,7 +214,7 @@ class KeySequencer:
 
     def _room(self, source: Destination, lanes: KeyLanes) -> int:
         """Return how many may wait behind retrying ones: with held ones, half of the prefetch window."""
-        return self._prefetch[source] // 2 - max(lanes.sick, len(self._interceptor.budget_of(source).held))
+        return self._prefetch[source] // 2 - max(lanes.retrying, len(self._interceptor.budget_of(source).held))
 
     def _follow(self, source: Destination, going: Admitted) -> None:
         if going.gave_up:
@@ -264,8 +264,10 @@ def _lanes(order: Order) -> KeyLanes:
 
 
 def _name_of(delivery: Delivery) -> str:
-    """Return the key under which it is known; empty for a message without an id, whose twin key tells it from no other
-    one."""
+    """Return the key under which the message is known.
+
+    It is empty for a message without an id, whose twin key tells it from no other one.
+    """
     key = message_key(delivery, past := read_history_headers(delivery)) or ""
     return "" if key.startswith(TWIN) and not past.lineage else key
 

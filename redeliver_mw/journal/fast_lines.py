@@ -27,12 +27,14 @@ class FastLineEncoder:
         # no other object gets the same id.
         self._shapes: dict[int, _Shape] = {}
 
-    def __call__(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bytes:
+    def __call__(
+        self, delivery: Delivery, consumer_info: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int
+    ) -> bytes:
         """Return the line, including its newline."""
-        shape = self._shape(scene, plan.signature)
+        shape = self._shape(consumer_info, plan.signature)
         key = identity.own_key(delivery) or identity.digest(delivery).hex()[-32:]
         if plan.policy.arms:
-            shape = self._shape(scene, plan.for_message(delivery, NO_PAST, key).signature)
+            shape = self._shape(consumer_info, plan.for_message(delivery, NO_PAST, key).signature)
         message_id, group_id = delivery.identity.message_id, delivery.identity.group_id
         return shape.line % (
             self._ids.next().encode(),
@@ -46,10 +48,10 @@ class FastLineEncoder:
             len(delivery.body),
         )
 
-    def _shape(self, scene: ConsumerInfo, signature: Provenance) -> _Shape:
+    def _shape(self, consumer_info: ConsumerInfo, signature: Provenance) -> _Shape:
         found = self._shapes.get(id(signature))
         if found is None:
-            found = _Shape(_line(scene, signature), signature)
+            found = _Shape(_line(consumer_info, signature), signature)
             self._shapes[id(signature)] = found
         return found
 
@@ -59,14 +61,14 @@ class _Shape(NamedTuple):
     signature: Provenance
 
 
-def _line(scene: ConsumerInfo, signature: Provenance) -> bytes:
+def _line(consumer_info: ConsumerInfo, signature: Provenance) -> bytes:
     """Return a template of a line in the order of `records.FIELDS`, with places for the fields that differ."""
     source = signature.source
     where = part_of_line(
-        app=scene.app,
-        host=scene.host,
-        broker=scene.broker,
-        broker_kind=scene.broker_kind,
+        app=consumer_info.app,
+        host=consumer_info.host,
+        broker=consumer_info.broker,
+        broker_kind=consumer_info.broker_kind,
         destination=source.name,
         destination_kind=source.kind,
     )

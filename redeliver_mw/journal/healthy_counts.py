@@ -35,9 +35,9 @@ class HealthyCounter:
         self._lock = threading.Lock()
         self._sums: dict[int, _Sum] = {}  # by the identity of their signatures, which the sums keep alive
         self._asked_us = 0
-        self._scene: ConsumerInfo | None = None
+        self._consumer_info: ConsumerInfo | None = None
 
-    def add(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bool:
+    def add(self, delivery: Delivery, consumer_info: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bool:
         """Count one delivery. Return True if `take` should be called soon. Thread-safe."""
         if plan.policy.arms:
             key = identity.own_key(delivery) or identity.digest(delivery).hex()[-32:]
@@ -46,7 +46,7 @@ class HealthyCounter:
         with self._lock:
             first = not self._sums or at_us - self._asked_us > AGAIN_US
             if first:
-                self._asked_us, self._scene = at_us, scene
+                self._asked_us, self._consumer_info = at_us, consumer_info
             found = self._sums.get(id(signature))
             if found is None:
                 found = self._sums[id(signature)] = _Sum(signature, at_us)
@@ -60,19 +60,19 @@ class HealthyCounter:
         """Return what was counted since the last call. Thread-safe."""
         with self._lock:
             sums, self._sums = self._sums, {}
-            scene = self._scene
-        return [] if scene is None else [_record(scene, one) for one in sums.values()]
+            consumer_info = self._consumer_info
+        return [] if consumer_info is None else [_record(consumer_info, one) for one in sums.values()]
 
 
-def _record(scene: ConsumerInfo, one: _Sum) -> HealthyCount:
+def _record(consumer_info: ConsumerInfo, one: _Sum) -> HealthyCount:
     signature = one.signature
     return HealthyCount(
         ts_us=one.ts_us,
         since_us=one.since_us,
-        app=scene.app,
-        host=scene.host,
-        broker=scene.broker,
-        broker_kind=scene.broker_kind,
+        app=consumer_info.app,
+        host=consumer_info.host,
+        broker=consumer_info.broker,
+        broker_kind=consumer_info.broker_kind,
         destination=signature.source.name,
         destination_kind=signature.source.kind,
         policy=signature.policy_text,

@@ -34,13 +34,13 @@ HEALTHY = ("all", "counts")
 MAX_WAITING = 100_000  # records that wait for slow hooks; more are dropped and counted
 
 
-def attempt_record(c: RecordAttempt, scene: ConsumerInfo) -> AttemptRecord:
+def attempt_record(c: RecordAttempt, consumer_info: ConsumerInfo) -> AttemptRecord:
     """Return the record of an attempt that the interceptor reported."""
     past, failure = c.past, c.failure
     first = past.first_attempt_us or c.at.us - round(c.ran * 1e6)
     succeeded = c.outcome == "accepted" and failure is None
     return AttemptRecord(
-        **_of_message(c.delivery, scene, c.signature),
+        **_of_message(c.delivery, consumer_info, c.signature),
         ts_us=c.at.us,
         message_key=c.key,
         generation=past.generation,
@@ -61,13 +61,15 @@ def attempt_record(c: RecordAttempt, scene: ConsumerInfo) -> AttemptRecord:
     )
 
 
-def healthy_record(delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> AttemptRecord:
+def healthy_record(
+    delivery: Delivery, consumer_info: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int
+) -> AttemptRecord:
     """Return the record of a first delivery that was handled, under its source's plan."""
     key = identity.message_key(delivery, NO_PAST) or identity.digest(delivery).hex()[-32:]
     if plan.policy.arms:
         plan = plan.for_message(delivery, NO_PAST, key)
     return AttemptRecord(
-        **_of_message(delivery, scene, plan.signature),
+        **_of_message(delivery, consumer_info, plan.signature),
         ts_us=at_us,
         message_key=key,
         generation=0,
@@ -80,13 +82,13 @@ def healthy_record(delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at
     )
 
 
-def _of_message(delivery: Delivery, scene: ConsumerInfo, signature: Provenance) -> dict[str, Any]:
+def _of_message(delivery: Delivery, consumer_info: ConsumerInfo, signature: Provenance) -> dict[str, Any]:
     source: Destination = delivery.destination
     return {
-        "app": scene.app,
-        "host": scene.host,
-        "broker": scene.broker,
-        "broker_kind": scene.broker_kind,
+        "app": consumer_info.app,
+        "host": consumer_info.host,
+        "broker": consumer_info.broker,
+        "broker_kind": consumer_info.broker_kind,
         "destination": source.name,
         "destination_kind": source.kind,
         "message_id": delivery.message_id,
@@ -178,14 +180,16 @@ class Recorder:
             if not self._wake.is_set():
                 self._wake.set()
 
-    def healthy(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> None:
+    def healthy(
+        self, delivery: Delivery, consumer_info: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int
+    ) -> None:
         """Record that a first delivery was handled, under its source's plan."""
         if self._tally is None or self._journal is None:
-            return self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
-        if self._tally.add(delivery, scene, plan, at_us, ran_us):
+            return self.append(self._healthy, delivery, consumer_info, plan, at_us, ran_us)
+        if self._tally.add(delivery, consumer_info, plan, at_us, ran_us):
             self._journal.append(self._tally.take)
         if self._hooks:
-            self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
+            self.append(self._healthy, delivery, consumer_info, plan, at_us, ran_us)
 
     def note(self, record: PolicyRecord) -> None:
         """Record an event for the journal only, because it is not an attempt."""

@@ -239,8 +239,8 @@ class Journal:
     def _work(self) -> None:
         while not self._closing:
             self._rest()
-            self._turn()
-        self._turn()
+            self._run_once()
+        self._run_once()
         self._writer.end()
         self._drop(len(self._waiting))
         self._waiting.clear()
@@ -254,7 +254,7 @@ class Journal:
         except queue.Empty:
             pass
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         # The order matters: an append that still sees the flag set has put its record where the code below finds it.
         self._signalled = False
         try:

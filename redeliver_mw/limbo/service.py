@@ -35,9 +35,9 @@ class LimboService:
         self._clock = clock
         lease = DRIVEN_LEASE if driven else LEASE
         self._limbo = Limbo(url, app=app_name, broker=adapter.broker, retry=retry or RETRY, clock=clock, lease=lease)
-        self._clerk = LimboWorker(self._limbo, self._publish, clock=clock)
+        self._worker = LimboWorker(self._limbo, self._publish, clock=clock)
         self._open = False
-        self._alarm = SingleTimer(adapter.call_later, self._turn)
+        self._alarm = SingleTimer(adapter.call_later, self._run_once)
 
     def open(self) -> None:
         """Open the database. Raises ConfigError or LimboError if it is not available."""
@@ -47,9 +47,9 @@ class LimboService:
     def start(self) -> None:
         """Begin to publish messages that are due."""
         if self._driven:
-            self._turn()
+            self._run_once()
         else:
-            self._clerk.start()
+            self._worker.start()
 
     def park(
         self,
@@ -68,7 +68,7 @@ class LimboService:
         parking = Parking(out, due, _image(out), *told)
         if places and out.origin is not None:
             parking = replace(parking, places=tuple(places), source=str(out.origin.destination))
-        self._clerk.park(parking, answer)
+        self._worker.park(parking, answer)
         self._hurry()
 
     def places(self, source: Destination) -> list[FoundPlace]:
@@ -79,24 +79,24 @@ class LimboService:
         self, source: Destination, places: Sequence[tuple[str, int]], then: Callable[[], None] | None = None, /
     ) -> None:
         """Remove places, and call `then`, on another thread. Any thread."""
-        self._clerk.forget_places(source, places, then)
+        self._worker.forget_places(source, places, then)
         self._hurry()
 
     def close(self, timeout: float) -> None:
         """Close the service after everything that was asked for has been written."""
         self._alarm.off()
         if self._open:
-            self._clerk.stop(timeout)
+            self._worker.stop(timeout)
 
-    def _turn(self) -> None:
-        """Run one turn on a timer, and again when the next is due. Only this process changes the database meanwhile."""
+    def _run_once(self) -> None:
+        """Run the worker once, and again when the next row is due. Only this process changes the database meanwhile."""
         self._alarm.off()
-        rest = self._clerk.turn()
+        rest = self._worker.run_once()
         try:
             due = self._limbo.next_due()
         except RedeliverError:  # the worker has logged it
             due = self._clock.now().wall + rest
-        if due is None and self._clerk.owes:
+        if due is None and self._worker.owes:
             due = self._clock.now().wall + rest
         if due is not None:
             rest = max(min(rest, 0.1), due - self._clock.now().wall)
@@ -113,11 +113,11 @@ class LimboService:
     def _publish(self, row: Parked) -> None:
         def answered(verdict: Verdict, why: str) -> None:
             if verdict == "ok":
-                self._clerk.published(row)
+                self._worker.published(row)
             elif verdict in ("refused", "unfit"):
-                self._clerk.failed(row, why)
+                self._worker.failed(row, why)
             else:  # unsent or silent: the broker is away. The publish is not counted, and not tried again at once
-                self._clerk.back(row)
+                self._worker.back(row)
             self._hurry()
 
         self._adapter.publish(self._whole(row), answered)

@@ -33,9 +33,9 @@ class _Park(NamedTuple):
     answer: OnAnswer
 
 
-class _Told(NamedTuple):
+class _RowMessage(NamedTuple):
     row: Parked
-    word: WorkerMessage
+    message: WorkerMessage
     why: str = ""
     again: float | None = None
     at: float = 0.0  # monotonic: not to be written before
@@ -55,7 +55,7 @@ class LimboWorker:
     exactly one of `published`, `failed` and `back`, from any thread. At most `window` rows wait for that.
 
     While the database fails, copies to be parked are refused, published rows are remembered and removed later, and one
-    log line says so. `turn()` is what the thread does over and over; a test with a clock moved by hand calls it.
+    log line says so. `run_once()` is what the thread does over and over; a test with a clock moved by hand calls it.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class LimboWorker:
     ) -> None:
         self._limbo, self._publish, self._window = limbo, publish, window
         self._clock = clock or SystemClock()
-        self._jobs: queue.SimpleQueue[_Park | _Told | _Forget | None] = queue.SimpleQueue()
-        self._first: _Park | _Told | _Forget | None = None  # taken from the queue, and not done yet
-        self._said: list[_Told] = []  # not in the database yet
+        self._jobs: queue.SimpleQueue[_Park | _RowMessage | _Forget | None] = queue.SimpleQueue()
+        self._first: _Park | _RowMessage | _Forget | None = None  # taken from the queue, and not done yet
+        self._messages: list[_RowMessage] = []  # not in the database yet
         self._keep_at = self._clock.now().mono + limbo.lease / 3
         self._in_trouble = ""
         self._closing = self._ended = False
@@ -81,11 +81,13 @@ class LimboWorker:
     @property
     def owes(self) -> bool:
         """Was something said that is not in the database yet?"""
-        return bool(self._said)
+        return bool(self._messages)
 
     def park(self, parking: Parking, answer: OnAnswer) -> None:
-        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it,
-        `answer("unfit", why)` when it can never be kept.
+        """Park a copy, and answer once.
+
+        The answer is `("ok", "")` once the copy is on the disk, `("refused", why)` when nothing was kept of it, and
+        `("unfit", why)` when it can never be kept.
 
         Once it is stopped the answer comes on the caller's thread, at once.
         """
@@ -107,15 +109,15 @@ class LimboWorker:
 
     def published(self, row: Parked) -> None:
         """It was confirmed: remove it."""
-        self._jobs.put(_Told(row, "published"))
+        self._jobs.put(_RowMessage(row, "published"))
 
     def failed(self, row: Parked, why: str, again: float | None = None) -> None:
         """Its target refused it, which counts; next try at `again`, seconds since 1970, or as `Limbo.failed` has it."""
-        self._jobs.put(_Told(row, "failed", why, again))
+        self._jobs.put(_RowMessage(row, "failed", why, again))
 
     def back(self, row: Parked, rest: float = 1.0) -> None:
         """Nobody knows, or it was not tried: nothing is counted, and it is published again after `rest` seconds."""
-        self._jobs.put(_Told(row, "back", at=self._clock.now().mono + rest))
+        self._jobs.put(_RowMessage(row, "back", at=self._clock.now().mono + rest))
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Bring what was said to its end, and close the limbo. False if that took more than `timeout` seconds.
@@ -136,14 +138,14 @@ class LimboWorker:
         rest = 0.0
         while not self._closing:
             try:
-                rest = self.turn()
+                rest = self.run_once()
                 self._first = self._jobs.get(timeout=rest)
             except queue.Empty:
                 pass
             except Exception:  # a bug of ours must not leave messages lying
                 log.exception("%s: this is a bug; going on", self._limbo.where)
-                self._limbo.back([one.row for one in self._said])  # published again rather than never
-                self._said.clear()
+                self._limbo.back([one.row for one in self._messages])  # published again rather than never
+                self._messages.clear()
                 rest = TROUBLED_REST
         self._end()
 
@@ -153,7 +155,7 @@ class LimboWorker:
             self._do_jobs()
         self._limbo.close()
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Do all that is to be done now; answers in how many seconds there is more, unless something is said before."""
         try:
             self._do_jobs()
@@ -178,12 +180,12 @@ class LimboWorker:
                 elif isinstance(job, _Forget):
                     forgets.append(job)
                 elif job is not None:
-                    self._said.append(job)
+                    self._messages.append(job)
                 job = self._jobs.get_nowait()
         for batch in _batches(parks):
             self._park(batch)
         self._forget_places(forgets)
-        self._write_said()
+        self._write_messages()
 
     def _forget_places(self, jobs: list[_Forget]) -> None:
         """A place that stays keeps its key waiting for a while after the next start: no reason to hold up anything."""
@@ -220,30 +222,30 @@ class LimboWorker:
         for job in good:
             _tell(job, "ok", "")
 
-    def _write_said(self) -> None:
-        """What was said of rows; what cannot be written now stays in `_said`."""
+    def _write_messages(self) -> None:
+        """Write what became of rows; what cannot be written now stays in `_messages`."""
         now = self._clock.now().mono
-        back = [one for one in self._said if one.word == "back" and one.at <= now]
+        back = [one for one in self._messages if one.message == "back" and one.at <= now]
         self._limbo.back([one.row for one in back])
-        self._unsay(back)
-        published = [one for one in self._said if one.word == "published"]
+        self._drop_written(back)
+        published = [one for one in self._messages if one.message == "published"]
         for start in range(0, len(published), BATCH):
             some = published[start : start + BATCH]
             self._limbo.done([one.row for one in some])
-            self._unsay(some)
-        alike: dict[tuple[str, float | None], list[_Told]] = {}
-        for one in self._said:
-            if one.word == "failed":
+            self._drop_written(some)
+        alike: dict[tuple[str, float | None], list[_RowMessage]] = {}
+        for one in self._messages:
+            if one.message == "failed":
                 alike.setdefault((one.why, one.again), []).append(one)
         for (why, again), some in alike.items():
             self._limbo.failed([one.row for one in some], why, again=again)
-            self._unsay(some)
+            self._drop_written(some)
         if published or alike:
             self._trouble("")
 
-    def _unsay(self, written: list[_Told]) -> None:
+    def _drop_written(self, written: list[_RowMessage]) -> None:
         gone = {id(one) for one in written}
-        self._said = [one for one in self._said if id(one) not in gone]
+        self._messages = [one for one in self._messages if id(one) not in gone]
 
     def _hand_out(self) -> bool:
         """Give what is due to `publish`; True when there may be more of it."""
@@ -261,7 +263,7 @@ class LimboWorker:
 
     def _rest(self) -> float:
         now = self._clock.now()
-        rest = min([POLL, self._keep_at - now.mono, *(one.at - now.mono for one in self._said)])
+        rest = min([POLL, self._keep_at - now.mono, *(one.at - now.mono for one in self._messages)])
         if self._limbo.handed_out < self._window and (due := self._limbo.next_due()) is not None:
             rest = min(rest, max(due - now.wall, 0.0) + 0.001)
         return max(rest, 0.0)

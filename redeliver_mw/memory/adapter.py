@@ -43,9 +43,9 @@ class MemoryAdapter:
         self._reconnect_after = reconnect_after
         self._loop = loop_for(broker.clock, f"redeliver-{broker.id}")
         self._publisher = Publisher(broker, self._loop, publish_timeout)
-        self._mover = MemoryTransactions(broker, self._loop, publish_timeout, self._cut)
+        self._transactions = MemoryTransactions(broker, self._loop, publish_timeout, self._cut)
         self._reader = MemoryReader(broker.ways)
-        self._lanes = MemoryConsumers(broker, self._loop, self._reader, self._is_open, reconnect_after)
+        self._consumers = MemoryConsumers(broker, self._loop, self._reader, self._is_open, reconnect_after)
         self._sink: Sink | None = None
         self._main: MemoryLink | None = None  # None: not connected
         self._unwatch: Callable[[], None] | None = None
@@ -96,10 +96,10 @@ class MemoryAdapter:
             raise ConfigError(
                 "a topic needs a subscription with a name", where=str(subscription.source), code="subscription-missing"
             )
-        self._loop.call_soon(functools.partial(self._lanes.subscribe, subscription))
+        self._loop.call_soon(functools.partial(self._consumers.subscribe, subscription))
 
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
         """Settle deliveries.
 
@@ -109,10 +109,10 @@ class MemoryAdapter:
         connection is lost before the settlements reach the broker, nor if all their generations are over.
         """
         honours = self.capabilities.honours
-        for delivery, word in words:
-            if word not in honours:
-                raise ValueError(f"{self.capabilities.dialect} does not honour {word!r}: {delivery!r}")
-        self._loop.call_soon(functools.partial(self._settle, tuple(words), written))
+        for delivery, settlement in settlements:
+            if settlement not in honours:
+                raise ValueError(f"{self.capabilities.dialect} does not honour {settlement!r}: {delivery!r}")
+        self._loop.call_soon(functools.partial(self._settle, tuple(settlements), written))
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         """Publish `out`, hidden for the longest delay of this broker that is not above `after` seconds."""
@@ -139,13 +139,13 @@ class MemoryAdapter:
         """Stop consuming `source`; unsettled deliveries stay with this consumer."""
 
         def stop() -> None:
-            self._lanes.rest(source)
+            self._consumers.rest(source)
             rested()
 
         self._loop.call_soon(stop)
 
     def go_on(self, source: Destination, /) -> None:
-        self._loop.call_soon(functools.partial(self._lanes.go_on, source))
+        self._loop.call_soon(functools.partial(self._consumers.go_on, source))
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
         """Answer the limit with which the queue was declared; a queue that is made later has none."""
@@ -164,7 +164,7 @@ class MemoryAdapter:
             found = self._looks.browse(source, limit)
             if isinstance(found, RedeliverError):
                 return answer(found)
-            answer([self._lanes.delivery(source, 0, held) for held in found])
+            answer([self._consumers.delivery(source, 0, held) for held in found])
 
         self._loop.call_soon(look)
 
@@ -201,7 +201,7 @@ class MemoryAdapter:
         self._publisher.open(self._main)
         self._state.connected()
         self._sink.connected(self.capabilities)
-        self._lanes.connected(self._sink)
+        self._consumers.connected(self._sink)
         return None
 
     def _changed(self) -> None:
@@ -220,25 +220,25 @@ class MemoryAdapter:
         self._loop.call_later(self._reconnect_after, self._connect)
 
     def _cut(self) -> None:
-        self._lanes.drop()
+        self._consumers.drop()
         if self._main is not None:
             self._main.drop()
 
     def _goodbye(self) -> None:
         if self._unwatch is not None:
             self._unwatch()
-        self._lanes.close()
+        self._consumers.close()
         self._publisher.close()
         if self._main is not None:
             self._main.close()
             self._main = None
 
-    def _settle(self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
+    def _settle(self, settlements: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
         if not self._broker.faults.take(None, "drop_settle"):
-            return self._lanes.settle(words, written)
+            return self._consumers.settle(settlements, written)
         if written is not None:
             written()
         return self._cut()
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        self._mover.move(self._lanes.get(delivery.generation), delivery, outs, answer)
+        self._transactions.move(self._consumers.get(delivery.generation), delivery, outs, answer)

@@ -28,7 +28,7 @@ logger = logging.getLogger("redeliver_mw.memory")
 class MemoryConsumers:
     """Consumes subscriptions. Belongs to the adapter's loop.
 
-    `connected` returns whether the adapter's connection is open. A generation without a lane is over.
+    `connected` returns whether the adapter's connection is open. A generation that is not in the table is over.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class MemoryConsumers:
         self._sink: Sink | None = None  # None: closed
         self._subscriptions: list[Subscription] = []
         self._at_rest: set[Destination] = set()
-        self._lanes: dict[int, MemoryGeneration] = {}  # by generation
-        self._generations = itertools.count(1)
+        self._generations: dict[int, MemoryGeneration] = {}  # by generation
+        self._numbers = itertools.count(1)
 
     def get(self, generation: int) -> MemoryGeneration | None:
-        return self._lanes.get(generation)
+        return self._generations.get(generation)
 
     def __iter__(self) -> Iterator[MemoryGeneration]:
-        return iter(list(self._lanes.values()))
+        return iter(list(self._generations.values()))
 
     # -- from connection to connection --------------------------------------------------------------------------
 
@@ -63,14 +63,14 @@ class MemoryConsumers:
     def close(self) -> None:
         """Close each channel; make no more calls to the sink."""
         self._sink = None
-        for lane in self:
-            lane.link.close()
-        self._lanes.clear()
+        for memory_generation in self:
+            memory_generation.link.close()
+        self._generations.clear()
 
     def drop(self) -> None:
         """Lose all channels without closing them."""
-        for lane in self:
-            lane.link.drop()
+        for memory_generation in self:
+            memory_generation.link.drop()
 
     # -- consuming ----------------------------------------------------------------------------------------------
 
@@ -80,37 +80,37 @@ class MemoryConsumers:
 
     def rest(self, source: Destination) -> None:
         self._at_rest.add(source)
-        for lane in self._of(source):
-            lane.link.rest()
+        for memory_generation in self._of(source):
+            memory_generation.link.rest()
 
     def go_on(self, source: Destination) -> None:
         self._at_rest.discard(source)
-        for lane in self._of(source):
-            lane.link.go_on()
+        for memory_generation in self._of(source):
+            memory_generation.link.go_on()
 
     def delivery(self, source: Destination, generation: int, held: HeldDelivery) -> Delivery:
         return Delivery(source, generation, held.tag, held.redelivered, held, self._reader)
 
     def _of(self, source: Destination) -> list[MemoryGeneration]:
-        return [lane for lane in self if lane.source == source]
+        return [memory_generation for memory_generation in self if memory_generation.source == source]
 
     def _open(self, subscription: Subscription) -> None:
         source, sink = subscription.source, self._sink
         if sink is None or not self._connected():
             return
-        if any(lane.subscription is subscription for lane in self):
+        if any(memory_generation.subscription is subscription for memory_generation in self):
             return  # two causes may ask to open it again
         try:
             queue = self._queue(subscription)
         except RedeliverError as error:
             return sink.failed(error, source)
-        generation = next(self._generations)
+        generation = next(self._numbers)
         lost = functools.partial(self._lost, generation)
         try:
             link = self._broker.connect(closed=lambda error: self._loop.call_soon(functools.partial(lost, error)))
-            lane = self._lanes[generation] = MemoryGeneration(link, subscription, generation)
+            memory_generation = self._generations[generation] = MemoryGeneration(link, subscription, generation)
             sink.ready(source, generation)
-            wake = functools.partial(self._loop.call_soon, functools.partial(self._pull, lane))
+            wake = functools.partial(self._loop.call_soon, functools.partial(self._pull, memory_generation))
             link.consume(queue, subscription.prefetch, wake, exclusive=subscription.exclusive)
             if source in self._at_rest:
                 link.rest()
@@ -130,33 +130,36 @@ class MemoryConsumers:
             raise BrokerError(f"{source} has another consumer already", where=self._broker.id, code="source-in-use")
         return queue
 
-    def _pull(self, lane: MemoryGeneration) -> None:
-        if self._sink is None or lane.generation not in self._lanes:
+    def _pull(self, memory_generation: MemoryGeneration) -> None:
+        if self._sink is None or memory_generation.generation not in self._generations:
             return
-        batch = [self.delivery(lane.source, lane.generation, held) for held in lane.fetch()]
+        batch = [
+            self.delivery(memory_generation.source, memory_generation.generation, held)
+            for held in memory_generation.fetch()
+        ]
         if batch:
             self._sink.arrived(batch)
 
     def _lost(self, generation: int, error: BaseException) -> None:
-        lane = self._lanes.pop(generation, None)
-        if lane is None or self._sink is None:
+        memory_generation = self._generations.pop(generation, None)
+        if memory_generation is None or self._sink is None:
             return
         self._sink.lost(generation, error)
         if self._connected():  # only this channel was lost: subscribe again
-            self._loop.call_later(self._again_after, functools.partial(self._open, lane.subscription))
+            self._loop.call_later(self._again_after, functools.partial(self._open, memory_generation.subscription))
 
     # -- settling -----------------------------------------------------------------------------------------------
 
-    def settle(self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
+    def settle(self, settlements: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
         live: dict[int, list[tuple[Delivery, Settlement]]] = {}
-        for delivery, word in words:
-            if delivery.generation in self._lanes:
-                live.setdefault(delivery.generation, []).append((delivery, word))
+        for delivery, settlement in settlements:
+            if delivery.generation in self._generations:
+                live.setdefault(delivery.generation, []).append((delivery, settlement))
             else:
-                logger.debug("%r: its generation is over, %s is dropped", delivery, word)
+                logger.debug("%r: its generation is over, %s is dropped", delivery, settlement)
         try:
-            for generation, its_words in live.items():
-                self._lanes[generation].settle(its_words, self._broker.capabilities.cumulative)
+            for generation, its_settlements in live.items():
+                self._generations[generation].settle(its_settlements, self._broker.capabilities.cumulative)
         except BrokerUnavailable as error:
             logger.debug("settle not written: %s", error)  # the call of `_lost` follows
             return

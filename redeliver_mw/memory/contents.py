@@ -23,6 +23,8 @@ _RETRY_DUE = 1.0  # seconds until a scheduled copy that its queue refused is tri
 
 
 class ScheduledMessage(NamedTuple):
+    """Is a message that waits until it is due, and for how many seconds it waits altogether."""
+
     target: Destination
     message: StoredMessage
     due: float  # monotonic

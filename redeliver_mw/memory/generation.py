@@ -40,18 +40,18 @@ class MemoryGeneration:
     def has(self, delivery: Delivery) -> bool:
         return delivery.tag in self._unsettled
 
-    def settle(self, words: Sequence[tuple[Delivery, Settlement]], cumulative: bool) -> None:
+    def settle(self, settlements: Sequence[tuple[Delivery, Settlement]], cumulative: bool) -> None:
         """Pass the settlements on, each delivery's once. Raises BrokerUnavailable if the link is closed."""
         accepted: list[Tag] = []
-        for delivery, word in words:
+        for delivery, settlement in settlements:
             if delivery.tag not in self._unsettled:
-                logger.debug("%r is settled already, %s is dropped", delivery, word)
+                logger.debug("%r is settled already, %s is dropped", delivery, settlement)
                 continue
             self._unsettled.discard(delivery.tag)
-            if word == "accepted":
+            if settlement == "accepted":
                 accepted.append(delivery.tag)
             else:  # before any cumulative ack, which would cover the delivery
-                self._say(delivery.tag, word)
+                self._say(delivery.tag, settlement)
         for tag in self._cumulated(accepted) if cumulative else accepted:
             self.link.accept(tag)
 
@@ -70,9 +70,9 @@ class MemoryGeneration:
             self.link.accept(max(below), multiple=True)
         return [tag for tag in accepted if not (isinstance(tag, int) and tag < self._first_open)]
 
-    def _say(self, tag: Tag, word: Settlement) -> None:
+    def _say(self, tag: Tag, settlement: Settlement) -> None:
         """Send a settlement as this broker's verb; only settlements that its capabilities honour arrive here."""
-        counted = word == "returned"
+        counted = settlement == "returned"
         if isinstance(tag, int):  # RabbitMQ: nack is uncounted, reject counts
             if counted:
                 self.link.reject(tag, requeue=True)

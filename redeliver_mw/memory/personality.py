@@ -139,7 +139,10 @@ class Personality:
             message.headers["_AMQ_SCHED_DELIVERY"] = str(round(wall * 1000))
 
     def dead_letter(self, message: StoredMessage, queue: Destination, why: str) -> None:
-        """Write on a message what this broker writes when it dead-letters one: `why` is rejected, expired, …"""
+        """Write on a message what this broker writes when it dead-letters one.
+
+        `why` is why it does: `rejected`, `expired` and the like.
+        """
         name, expiry = queue.name, message.properties.expires_at_us
         if self.name.startswith("rabbitmq"):
             self._died(message, name, why, name)

@@ -22,30 +22,32 @@ class MemoryTransactions:
     def __init__(self, broker: MemoryBroker, loop: ClockLoop, timeout: float, cut: Callable[[], None]) -> None:
         self._broker, self._loop, self._timeout, self._cut = broker, loop, timeout, cut
 
-    def move(self, lane: MemoryGeneration | None, delivery: Delivery, outs: Outs, answer: OnTransferred) -> None:
-        if lane is None or not lane.link.is_open or not lane.has(delivery):
+    def move(
+        self, memory_generation: MemoryGeneration | None, delivery: Delivery, outs: Outs, answer: OnTransferred
+    ) -> None:
+        if memory_generation is None or not memory_generation.link.is_open or not memory_generation.has(delivery):
             return answer("abandoned", "its generation is over, or it is settled")
         plan = self._broker.faults
         faults = (plan.take(out.target, "refuse", "missing", "silence") for out, _ in outs)
         fault = next(filter(None, faults), None)
         if fault is not None and fault.kind == "silence":
             if fault.stored:
-                self._commit(lane, delivery, outs)
+                self._commit(memory_generation, delivery, outs)
             self._loop.call_later(self._timeout, functools.partial(self._give_up, answer))
             return None
         problems = (self._broker.problem(out.target, out.headers, after) for out, after in outs)
         refused = fault.text if fault is not None else next(filter(None, problems), "")
         if refused:
             returned = self._broker.ways.name == "artemis"
-            lane.aborted(delivery, returned=returned)
+            memory_generation.aborted(delivery, returned=returned)
             return answer("abandoned" if returned else "refused", refused)
-        self._commit(lane, delivery, outs)
+        self._commit(memory_generation, delivery, outs)
         return answer("ok", "")
 
-    def _commit(self, lane: MemoryGeneration, delivery: Delivery, outs: Outs) -> None:
+    def _commit(self, memory_generation: MemoryGeneration, delivery: Delivery, outs: Outs) -> None:
         for out, after in outs:
             self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
-        lane.settle([(delivery, "accepted")], cumulative=False)
+        memory_generation.settle([(delivery, "accepted")], cumulative=False)
 
     def _give_up(self, answer: OnTransferred) -> None:
         """Close the silent consuming connection as a whole, so that no late COMMIT can come."""

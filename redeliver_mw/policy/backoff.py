@@ -113,9 +113,11 @@ class Constant(Backoff):
         object.__setattr__(self, "seconds", seconds_of(self.seconds, "a delay"))
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the one delay, without a range."""
         return DelaySpan(self.seconds, self.seconds, self.seconds)
 
     def bound(self, last: int | None) -> float:
+        """Return the one delay."""
         return self.seconds
 
     def __str__(self) -> str:
@@ -143,6 +145,7 @@ class Steps(Backoff):
             reached = at
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the delay of the largest step that `failures` has reached, without a range; 0 before the first."""
         delay = 0.0
         for at, seconds in self.table:
             if at > failures:
@@ -151,6 +154,7 @@ class Steps(Backoff):
         return DelaySpan(delay, delay, delay)
 
     def bound(self, last: int | None) -> float:
+        """Return the largest delay of the steps up to `last`, exactly."""
         return max((delay for at, delay in self.table if last is None or at <= last), default=0.0)
 
     def __str__(self) -> str:
@@ -169,10 +173,12 @@ class Exponential(Backoff):
         object.__setattr__(self, "multiplier", number_of(self.multiplier, "the multiplier"))
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the delay, without a range; it grows to LONGEST at most."""
         delay = self.initial and min(self.initial * _power(self.multiplier, max(failures - 1, 0)), LONGEST)
         return DelaySpan(delay, delay, delay)
 
     def bound(self, last: int | None) -> float:
+        """Return the delay after the failure that has the longest, exactly; LONGEST if it grows without an end."""
         peak = 1 if self.multiplier <= 1 else last
         return self.span(peak).high if peak is not None else LONGEST if self.initial else 0.0
 
@@ -195,10 +201,12 @@ class Linear(Backoff):
             )
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the delay, without a range, from 0 to LONGEST."""
         delay = min(max(self.start + self.increment * (failures - 1), 0.0), LONGEST)
         return DelaySpan(delay, delay, delay)
 
     def bound(self, last: int | None) -> float:
+        """Return the delay after the failure that has the longest, exactly; LONGEST if it grows without an end."""
         peak = 1 if self.increment <= 0 else last
         return self.span(peak).high if peak is not None else LONGEST
 
@@ -226,9 +234,11 @@ class Uniform(Backoff):
         object.__setattr__(self, "high", high)
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the whole range, the same after each failure."""
         return DelaySpan(self.low, self.low, self.high)
 
     def bound(self, last: int | None) -> float:
+        """Return the end of the range."""
         return self.high
 
     def __str__(self) -> str:
@@ -246,14 +256,17 @@ class Sum(Backoff):
     parts: tuple[Backoff, ...]
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the sums of the parts, each at most LONGEST."""
         spans = [part.span(failures) for part in self.parts]
         base, low, high = (min(sum(column), LONGEST) for column in zip(*spans, strict=True))
         return DelaySpan(base, low, high)
 
     def bound(self, last: int | None) -> float:
+        """Return the sum of the bounds of the parts."""
         return sum(part.bound(last) for part in self.parts)
 
     def draw(self, failures: int, rng: random.Random) -> float:
+        """Return the sum of one delay from each part: it is not uniformly distributed."""
         return sum(part.draw(failures, rng) for part in self.parts)
 
     def __str__(self) -> str:
@@ -270,12 +283,15 @@ class Chain(Backoff):
         return self.parts[min(max(failures, 1), len(self.parts)) - 1]
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the span of the failure's own part."""
         return self._part(failures).span(failures)
 
     def bound(self, last: int | None) -> float:
+        """Return the largest bound of the parts."""
         return max(part.bound(last) for part in self.parts)
 
     def draw(self, failures: int, rng: random.Random) -> float:
+        """Return one delay from the failure's own part."""
         return self._part(failures).draw(failures, rng)
 
     def __str__(self) -> str:
@@ -298,13 +314,16 @@ class Clamp(Backoff):
         return max(self.floor, min(delay, self.cap))
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the inner span, each of its delays cut."""
         base, low, high = self.inner.span(failures)
         return DelaySpan(self._cut(base), self._cut(low), self._cut(high))
 
     def bound(self, last: int | None) -> float:
+        """Return the inner bound, cut."""
         return self._cut(self.inner.bound(last))
 
     def draw(self, failures: int, rng: random.Random) -> float:
+        """Return one inner delay, cut: the ends of the range may be more likely than what lies between."""
         return self._cut(self.inner.draw(failures, rng))
 
     def __str__(self) -> str:
@@ -333,14 +352,17 @@ class Spread(Backoff):
         return self.factor if self.first or failures > 1 else 0.0
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the inner span, made wider by `factor` of its ends, to LONGEST at most."""
         base, low, high = self.inner.span(failures)
         factor = self._factor(failures)
         return DelaySpan(base, low * (1 - factor), min(high * (1 + factor), LONGEST))
 
     def bound(self, last: int | None) -> float:
+        """Return the inner bound, `factor` of it longer."""
         return self.inner.bound(last) * (1 + self.factor)
 
     def draw(self, failures: int, rng: random.Random) -> float:
+        """Return one inner delay, up to `factor` of it longer or shorter."""
         factor = self._factor(failures)
         delay = self.inner.draw(failures, rng)
         return delay * (1 + rng.uniform(-factor, factor)) if factor else delay
@@ -360,10 +382,12 @@ class FullJitter(Backoff):
         object.__setattr__(self, "least", seconds_of(self.least, "the shortest delay"))
 
     def span(self, failures: int) -> DelaySpan:
+        """Return the range from `least` to the longest inner delay; `least` is cut to that."""
         base, _, high = self.inner.span(failures)
         return DelaySpan(base, min(self.least, high), high)
 
     def bound(self, last: int | None) -> float:
+        """Return the inner bound."""
         return self.inner.bound(last)
 
     def __str__(self) -> str:

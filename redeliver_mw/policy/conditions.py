@@ -42,6 +42,7 @@ class Always(Condition):
     answer: bool
 
     def matches(self, error: BaseException) -> bool:
+        """Return `answer`."""
         return self.answer
 
     def __str__(self) -> str:
@@ -55,6 +56,7 @@ class OfType(Condition):
     types: tuple[type[BaseException], ...]
 
     def matches(self, error: BaseException) -> bool:
+        """Return whether the exception is an instance of one of the types."""
         return isinstance(error, self.types)
 
     def __str__(self) -> str:
@@ -83,6 +85,7 @@ class Named(Condition):
         return OfType(tuple(kinds)) if len(kinds) == len(known) else cls(known)
 
     def matches(self, error: BaseException) -> bool:
+        """Return whether one of the names is that of the exception's class or of a base class."""
         kinds = type(error).__mro__
         own = {name_of(kind) for kind in kinds}
         return any(name in own or _passed_on(name) in kinds for name in self.names)
@@ -98,6 +101,7 @@ class Predicate(Condition):
     function: Callable[[BaseException], object]
 
     def matches(self, error: BaseException) -> bool:
+        """Return whether the function returns a true value. Raises what the function raises."""
         return bool(self.function(error))
 
     def __str__(self) -> str:
@@ -112,6 +116,7 @@ class Message(Condition):
     pattern: re.Pattern[str] | None = None
 
     def matches(self, error: BaseException) -> bool:
+        """Return whether the exception's text equals `text`; with `pattern`, whether the text begins with a match."""
         if self.pattern is not None:
             return self.pattern.match(str(error)) is not None
         return str(error) == self.text
@@ -129,6 +134,7 @@ class Not(Condition):
     inner: Condition
 
     def matches(self, error: BaseException) -> bool:
+        """Return the opposite of the inner condition."""
         return not self.inner.matches(error)
 
     def __str__(self) -> str:
@@ -142,6 +148,7 @@ class AnyOf(Condition):
     parts: tuple[Condition, ...]
 
     def matches(self, error: BaseException) -> bool:
+        """Return whether one of the parts applies; the parts after that one are not asked."""
         return any(part.matches(error) for part in self.parts)
 
     def __str__(self) -> str:
@@ -155,6 +162,7 @@ class AllOf(Condition):
     parts: tuple[Condition, ...]
 
     def matches(self, error: BaseException) -> bool:
+        """Return whether all parts apply; the parts after one that does not are not asked."""
         return all(part.matches(error) for part in self.parts)
 
     def __str__(self) -> str:

@@ -79,7 +79,8 @@ class Arm(NamedTuple):
 class TextParser(Protocol):
     """Reads a policy from a text in a given language, or in the language that its content shows."""
 
-    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy: ...
+    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy:
+        """Return the policy of the text. Raises PolicyError, ConfigError. `language` None: by the content."""
 
 
 # at most one: the readers of languages make policies, so they are above this module
@@ -141,6 +142,7 @@ class RedeliveryPolicy:
         language: str = "native",
         native: str = "",
     ) -> None:
+        """Make a policy of these values, as the class describes them. Raises PolicyError."""
         end = choice_of(on_dead, ("dead-letter", "discard", "keep"), "on_dead")
         targets = targets_of(dead_letter)
         self.__dict__.update(  # frozen from here on
@@ -319,7 +321,7 @@ class RedeliveryPolicy:
     def version(self) -> str:
         """Return 12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
         arms = "".join(f"|{arm.name!r} {arm.propensity!r} {arm.policy.version}" for arm in self.arms)
-        whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}{arms}"
+        whole = f"{_canonical(self)}|{self.backoff!r}|{self.stop!r}{arms}"
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def _last_rest(self) -> int | None:
@@ -396,15 +398,25 @@ class RedeliveryPolicy:
 
 
 def describe(policy: RedeliveryPolicy) -> str:
-    """Return what a policy does in one line. The line is part of the version, so it is the same in every process."""
-    rules = [f"{policy.stop}", f"rest {policy.backoff}"]
+    """Return what a policy does in one line, for people."""
+    own = _rules(policy, "delay")
+    return "; ".join([*own, *(f"arm {arm}: {describe(arm.policy)}" for arm in policy.arms)])
+
+
+def _canonical(policy: RedeliveryPolicy) -> str:
+    """Return the line of which the version is made. Its wording never changes: each policy would get a new one."""
+    own = _rules(policy, "rest")
+    return "; ".join([*own, *(f"arm {arm}: {_canonical(arm.policy)}" for arm in policy.arms)])
+
+
+def _rules(policy: RedeliveryPolicy, delay: str) -> list[str]:
+    rules = [f"{policy.stop}", f"{delay} {policy.backoff}"]
     rules += [", ".join(map(str, policy.targets)) or policy.on_dead]
     for key, rule in (("retry on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         rules += [f"{key} {rule}"] if rule is not None else []
     rules += [f"expired: {policy.expiry}"] if policy.expiry != Expiry() else []
     rules += ["acts at arrival"] if policy.act == "arrival" else []
-    rules += [f"arm {arm}: {describe(arm.policy)}" for arm in policy.arms]
-    return "; ".join(rules)
+    return rules
 
 
 # -- arms --------------------------------------------------------------------------------------------------------------

@@ -40,9 +40,11 @@ class AfterFailures(Stop):
             )
 
     def met(self, failures: int, elapsed: float) -> bool:
+        """Return whether the count has reached the limit, however long that took."""
         return self.limit is not None and failures >= self.limit
 
     def failures(self) -> int | None:
+        """Return the limit; None for never."""
         return self.limit
 
     def __str__(self) -> str:
@@ -59,9 +61,11 @@ class AfterSeconds(Stop):
         object.__setattr__(self, "limit", seconds_of(self.limit, "the time limit"))
 
     def met(self, failures: int, elapsed: float) -> bool:
+        """Return whether the time has reached the limit, whatever the count."""
         return elapsed >= self.limit
 
     def failures(self) -> int | None:
+        """Return 1 if the limit is 0 seconds; None for any other limit."""
         return 1 if self.limit == 0 else None
 
     def __str__(self) -> str:
@@ -75,9 +79,11 @@ class AnyStop(Stop):
     parts: tuple[Stop, ...]
 
     def met(self, failures: int, elapsed: float) -> bool:
+        """Return whether one of the parts is met."""
         return any(part.met(failures, elapsed) for part in self.parts)
 
     def failures(self) -> int | None:
+        """Return the smallest limit of the parts; None if no part has one."""
         return min(_limits(self.parts), default=None)
 
     def __str__(self) -> str:
@@ -91,9 +97,11 @@ class AllStops(Stop):
     parts: tuple[Stop, ...]
 
     def met(self, failures: int, elapsed: float) -> bool:
+        """Return whether all of the parts are met."""
         return all(part.met(failures, elapsed) for part in self.parts)
 
     def failures(self) -> int | None:
+        """Return the largest limit of the parts; None unless each part has one."""
         limits = _limits(self.parts)
         return max(limits) if limits and len(limits) == len(self.parts) else None
 

@@ -52,10 +52,10 @@ class ChildProcess:
 
     def __init__(self, command: Sequence[str], share: ProcessShare) -> None:
         ours, theirs = socket.socketpair()
-        words = [*command, str(theirs.fileno()), str(share.index), str(share.of)]
+        argv = [*command, str(theirs.fileno()), str(share.index), str(share.of)]
         try:
             self._process = subprocess.Popen(
-                words,
+                argv,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env=os.environ | {INDEX: str(share.index + 1)},
@@ -91,9 +91,9 @@ class ChildProcess:
     def hurry(self) -> None:
         self._say(HURRY)
 
-    def _say(self, word: bytes) -> None:
+    def _say(self, message: bytes) -> None:
         with suppress(OSError):  # a dead process is noticed elsewhere
-            self.line.send(word)
+            self.line.send(message)
 
     def kill(self) -> None:
         self._process.kill()
@@ -119,7 +119,7 @@ def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None 
     answers = serving_health(health, lambda: supervisor.not_ready(time.monotonic()))
     with answers, _signals(supervisor.ask) as woken:
         while True:
-            rest = supervisor.turn(time.monotonic())
+            rest = supervisor.run_once(time.monotonic())
             if supervisor.is_over:  # the last process has ended, so no more news will come
                 break
             lines[:] = [one for one in lines if not one.silent and one.line.fileno() >= 0]
@@ -177,12 +177,12 @@ class ControlChannel:
         """Pass requests to `ending` from now on, and immediately those that came before."""
         with self._changed:
             self._ending, told = ending, [*self._told]
-        for word in told:
-            _send(ending, word)
+        for message in told:
+            _send(ending, message)
 
     def _listen(self) -> None:
-        while word := self._next():
-            self._hear(word)
+        while message := self._next():
+            self._hear(message)
         log.warning("the supervisor is gone: stopping")
         self._hear(STOP)
 
@@ -192,16 +192,16 @@ class ControlChannel:
         except OSError:
             return b""
 
-    def _hear(self, word: bytes) -> None:
+    def _hear(self, message: bytes) -> None:
         with self._changed:
-            self._told.append(word)
+            self._told.append(message)
             ending = self._ending
         if ending is not None:
-            _send(ending, word)
+            _send(ending, message)
 
 
-def _send(ending: StopRequest, word: bytes) -> None:
-    if word == HURRY:
+def _send(ending: StopRequest, message: bytes) -> None:
+    if message == HURRY:
         ending.hurry()
     else:
         ending.stop()

@@ -139,7 +139,7 @@ class Supervisor:
 
     def __init__(self, start: Callable[[ProcessShare], Child], wanted: int) -> None:
         self._start, self._wanted = start, wanted
-        self.seats = [Slot(ProcessShare(0, wanted))]
+        self.slots = [Slot(ProcessShare(0, wanted))]
         self._stop_timeout = UNTOLD
         self._any_up = False
         self._asked = self._heeded = 0
@@ -152,55 +152,55 @@ class Supervisor:
 
     @property
     def is_over(self) -> bool:
-        return all(seat.is_over for seat in self.seats)
+        return all(slot.is_over for slot in self.slots)
 
     def not_ready(self, now: float) -> list[dict[str, Any]]:
         """Return what keeps each process from being ready, with its number from 1 on. Thread-safe."""
         if self.stopping:
             return [{"what": "supervisor", "why": "it is stopping"}]
-        return [{"process": seat.share.index + 1, **one} for seat in list(self.seats) for one in seat.not_ready(now)]
+        return [{"process": slot.share.index + 1, **one} for slot in list(self.slots) for one in slot.not_ready(now)]
 
-    def turn(self, now: float) -> float:
+    def run_once(self, now: float) -> float:
         """Do what is due; return the seconds until the next call at the latest; inf: only when something happens."""
-        for seat in list(self.seats):
-            if seat.child is not None:
-                self._look_at(seat, seat.child, now)
+        for slot in list(self.slots):
+            if slot.child is not None:
+                self._look_at(slot, slot.child, now)
         for _ in range(self._asked - self._heeded):  # after the check for processes that died before
             self._heeded += 1
             self._heed(now)
-        for seat in self.seats:
-            if seat.child is None and seat.start_at <= now:
-                self._begin(seat, now)
-        dates = [seat.start_at if seat.child is None else seat.kill_at for seat in self.seats]
+        for slot in self.slots:
+            if slot.child is None and slot.start_at <= now:
+                self._begin(slot, now)
+        dates = [slot.start_at if slot.child is None else slot.kill_at for slot in self.slots]
         return max(0.0, min(dates) - now)
 
-    def _begin(self, seat: Slot, now: float) -> None:
-        seat.since, seat.kill_at, seat.up, seat.last, seat.health = now, math.inf, False, None, None
+    def _begin(self, slot: Slot, now: float) -> None:
+        slot.since, slot.kill_at, slot.up, slot.last, slot.health = now, math.inf, False, None, None
         try:
-            seat.child = self._start(seat.share)
+            slot.child = self._start(slot.share)
         except OSError as error:  # no memory, or no more processes allowed
-            self._died(seat, 1, f"{seat.who} could not be started: {error.strerror or error}", now)
+            self._died(slot, 1, f"{slot.who} could not be started: {error.strerror or error}", now)
 
-    def _look_at(self, seat: Slot, child: Child, now: float) -> None:
+    def _look_at(self, slot: Slot, child: Child, now: float) -> None:
         code = child.ended()  # read first, so that all news from before the end is there
         for news in child.news():
             if isinstance(news, ChildStarted):
-                self._is_up(seat, news)
+                self._is_up(slot, news)
             elif isinstance(news, ChildHealth):
-                seat.health, seat.heard = news, now
+                slot.health, slot.heard = news, now
             else:
-                seat.last, seat.kill_at = news, min(seat.kill_at, now + FAREWELL)
+                slot.last, slot.kill_at = news, min(slot.kill_at, now + FAREWELL)
         if code is not None:
-            self._ended(seat, code, now)
+            self._ended(slot, code, now)
             child.close()
-            seat.child = None
-        elif now >= seat.kill_at:
-            log.warning("%s does not end: killed", seat.who)
-            seat.kill_at = math.inf
+            slot.child = None
+        elif now >= slot.kill_at:
+            log.warning("%s does not end: killed", slot.who)
+            slot.kill_at = math.inf
             child.kill()
 
-    def _is_up(self, seat: Slot, news: ChildStarted) -> None:
-        seat.up, self._stop_timeout = True, news.stop_timeout
+    def _is_up(self, slot: Slot, news: ChildStarted) -> None:
+        slot.up, self._stop_timeout = True, news.stop_timeout
         if self._any_up or self.stopping:
             return
         self._any_up = True
@@ -210,35 +210,35 @@ class Supervisor:
                 news.processes,
                 self._wanted,
             )
-        self.seats += [Slot(ProcessShare(index, self._wanted)) for index in range(1, news.processes)]
+        self.slots += [Slot(ProcessShare(index, self._wanted)) for index in range(1, news.processes)]
 
     # -- ends -------------------------------------------------------------------------------------
 
-    def _ended(self, seat: Slot, code: int, now: float) -> None:
-        if isinstance(seat.last, ChildEnded):
-            log.info("%s has ended by itself", seat.who)
-            seat.start_at = math.inf
-        elif isinstance(seat.last, ChildFailed):
-            code, said = seat.last
-            self._died(seat, code, f"{seat.who}: {said}" if self._any_up and code != CONFIGURATION else said, now)
+    def _ended(self, slot: Slot, code: int, now: float) -> None:
+        if isinstance(slot.last, ChildEnded):
+            log.info("%s has ended by itself", slot.who)
+            slot.start_at = math.inf
+        elif isinstance(slot.last, ChildFailed):
+            code, said = slot.last
+            self._died(slot, code, f"{slot.who}: {said}" if self._any_up and code != CONFIGURATION else said, now)
         else:
-            self._died(seat, code, f"{seat.who} {_how(code)}" + ("" if self._any_up else " before it was up"), now)
+            self._died(slot, code, f"{slot.who} {_how(code)}" + ("" if self._any_up else " before it was up"), now)
 
-    def _died(self, seat: Slot, code: int, why: str, now: float) -> None:
+    def _died(self, slot: Slot, code: int, why: str, now: float) -> None:
         # asked to end as this supervisor was, and died of the signal before it could handle it
         told = self._asked > self._heeded and code in _FINE
         if self.stopping or told:
-            seat.start_at = math.inf
-            if seat.up and code not in _FINE and not self.outcome.code:
+            slot.start_at = math.inf
+            if slot.up and code not in _FINE and not self.outcome.code:
                 self.outcome = SupervisorResult(max(1, code), why)
         elif not self._any_up or code == CONFIGURATION:
             self.outcome = SupervisorResult(max(1, code), why)
-            if any(other.child is not None for other in self.seats if other is not seat):
-                log.error("%s cannot go on as it is configured: all are stopped", seat.who)
+            if any(other.child is not None for other in self.slots if other is not slot):
+                log.error("%s cannot go on as it is configured: all are stopped", slot.who)
             self._heed(now)
         else:
-            pause = seat.pauses.after(now - seat.since)
-            seat.start_at, seat.why = now + pause, why
+            pause = slot.pauses.after(now - slot.since)
+            slot.start_at, slot.why = now + pause, why
             log.warning("%s. It is started again in %.1f s", why.rstrip("."), pause)
 
     # -- the stop ---------------------------------------------------------------------------------
@@ -246,14 +246,14 @@ class Supervisor:
     def _heed(self, now: float) -> None:
         """Stop starting processes, and give each running one its time to end."""
         at_once, self.stopping = self.stopping, True
-        for seat in self.seats:
-            seat.start_at = math.inf
-            if seat.child is not None and at_once:
-                seat.kill_at = min(seat.kill_at, now + AT_ONCE)
-                seat.child.hurry()
-            elif seat.child is not None:
-                seat.kill_at = min(seat.kill_at, now + self._stop_timeout + CLOSING)
-                seat.child.stop()
+        for slot in self.slots:
+            slot.start_at = math.inf
+            if slot.child is not None and at_once:
+                slot.kill_at = min(slot.kill_at, now + AT_ONCE)
+                slot.child.hurry()
+            elif slot.child is not None:
+                slot.kill_at = min(slot.kill_at, now + self._stop_timeout + CLOSING)
+                slot.child.stop()
 
 
 def _how(code: int) -> str:

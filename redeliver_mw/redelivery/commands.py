@@ -227,7 +227,7 @@ class Settle:
 
     token: Token
     delivery: Delivery
-    word: Settlement
+    settlement: Settlement
     marks: Mapping[str, str] | None = None
     after: float = 0.0
     returns: bool = False
@@ -236,7 +236,7 @@ class Settle:
 def send_settlement(adapter: Adapter, c: Settle, written: Callable[[], None]) -> None:
     """Carry out a `Settle`."""
     if c.marks is None:
-        adapter.settle(((c.delivery, c.word),), written=written)
+        adapter.settle(((c.delivery, c.settlement),), written=written)
     else:
         cast(SupportsDelayedRelease, adapter).postpone(c.delivery, c.marks, c.after, written=written)
 
@@ -271,6 +271,8 @@ class PauseSource:
 
 @dataclass(frozen=True, slots=True)
 class ResumeSource:
+    """Asks to hand messages of this source to handlers again, after a `PauseSource`."""
+
     source: Destination
 
 

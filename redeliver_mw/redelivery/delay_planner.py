@@ -42,8 +42,10 @@ class DelayPlanner:
         return self._schedule_wait(tracked.plan.source, hop) if hop > 0 else 0.0
 
     def early_by(self, tracked: TrackedDelivery, at: Moment) -> float:
-        """Seconds until its sender's date, or until its not-before, then never more than this step's own delay: the
-        clock may have been stepped."""
+        """Return the seconds until its sender's date, or until its not-before.
+
+        The latter are never more than this step's own delay: the clock may have been stepped.
+        """
         past = tracked.past
         if (rest := interop.rest_until_due(tracked.plan.policy, tracked.delivery, at.wall)) * 1e6 > SLACK_US:
             past.not_before_us = at.us + round(rest * 1e6)
@@ -232,8 +234,10 @@ class DelayPlanner:
         self._effects.step(tracked, Signal.LEAVE)
 
     def _leave_in_line(self, tracked: TrackedDelivery, ways: DelayOptions, rest: float, at: Moment) -> None:
-        """Leave without losing its place in front of its key: into limbo, which remembers that, else back to the front
-        of its queue, as it came: its place there counts for more than its count.
+        """Let a message leave without losing its place in front of its key.
+
+        It goes into limbo, which remembers the place, else back to the front of its queue, as it came: its place there
+        counts for more than its count.
 
         Not by giving it back with its count on it: RabbitMQ puts what is released over AMQP 1.0 at the end of its
         queue, with a delay or without (observed on 4.3.6).

@@ -17,8 +17,9 @@ from .plan import SourcePlan
 
 
 class HoldBudget:
-    """Knows the deliveries of one source that are held here, by token. Not thread-safe; the counts may be read from any
-    thread.
+    """Knows the deliveries of one source that are held here, by token.
+
+    Not thread-safe; the counts may be read from any thread.
 
     Methods take `options`, the delay options as they are now, and the token of the delivery that they are about.
     `beside` is the number of further places that are taken: by messages that wait behind one of their key.

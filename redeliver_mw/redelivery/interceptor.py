@@ -47,7 +47,7 @@ from .effects import Effects
 from .headers import read_history_headers
 from .hold_budget import HoldBudget
 from .ledger import Ledger, LedgerEntry, TrackedDelivery, count_failure
-from .plan import SourcePlan
+from .plan import SourcePlan, attempt_plan
 from .states import Signal, State
 from .tracking import OrphanedRuns, TrackedDeliveries
 
@@ -187,8 +187,7 @@ class Interceptor:
 
     def _plan_of_run(self, delivery: Delivery) -> SourcePlan:
         """Return the plan that held for the source when the attempt began; the present one, if that is not known."""
-        plan: SourcePlan = delivery.plan or self.plans[delivery.destination]
-        return plan
+        return self.plans[delivery.destination] if delivery.plan is None else attempt_plan(delivery)
 
     def _handled(self, x: HandlerSucceeded) -> None:
         tracked = self._tracked_run(x.delivery)

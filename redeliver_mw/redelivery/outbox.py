@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..adapter.capabilities import Capabilities
 from ..errors import ConfigError
@@ -80,17 +80,16 @@ class SendRules:
         return QueuedSend(out, after, parked=True)
 
 
-class Outbox(list[Any]):
+@dataclass(slots=True, eq=False)
+class Outbox:
     """Holds the messages sent during one handler run, followed by a None sentinel once the run has ended.
-
-    A bare list, because one is created for each message; `outbox_for` binds it to its rules.
 
     `send` is called on any thread, `close` by the code that ran the handler. Appending is atomic: exactly the messages
     before the None are sent.
     """
 
-    __slots__ = ()
-    terms: ClassVar[SendRules]
+    _rules: SendRules
+    _sends: list[QueuedSend | None] = field(default_factory=list)
 
     def send(
         self,
@@ -104,7 +103,7 @@ class Outbox(list[Any]):
         """Queue a message. Raises ConfigError if it cannot be sent, and if the run is over."""
         target = Destination.parse(destination)
         where = str(target)
-        if None in self:
+        if None in self._sends:
             raise _over(where)
         if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
             raise ConfigError(
@@ -116,7 +115,7 @@ class Outbox(list[Any]):
         out = Outgoing(
             target,
             _bytes(body, where),
-            _headers(headers, where, self.terms.capabilities.header_bytes),
+            _headers(headers, where, self._rules.capabilities.header_bytes),
             _properties(properties, where),
             cause=delivery,
         )
@@ -124,27 +123,25 @@ class Outbox(list[Any]):
             raise ConfigError(
                 why, where=where, cure="Send it otherwise: this driver would never take it", code="send-value"
             )
-        self._keep(self.terms.sending(out, float(after)), where)
+        self._keep(self._rules.sending(out, float(after)), where)
 
     def close(self) -> tuple[QueuedSend, ...]:
         """Return the messages sent so far; a later `send` is an error."""
-        self.append(None)
-        if self[0] is None:
-            return ()  # the usual case
-        return tuple(self[: self.index(None)])
+        self._sends.append(None)
+        return tuple(send for send in self._sends[: self._sends.index(None)] if send is not None)
+
+    def reopened(self, sends: Sequence[QueuedSend]) -> Outbox:
+        """Return an open outbox with the same rules that holds `sends`."""
+        return Outbox(self._rules, list(sends))
+
+    def is_used(self) -> bool:
+        """Return whether it is open or closed with at least one message in it."""
+        return bool(self._sends) and self._sends[0] is not None
 
     def _keep(self, sending: QueuedSend, where: str) -> None:
-        self.append(sending)
-        if None in self and self.index(None) < self.index(sending):
+        self._sends.append(sending)
+        if None in self._sends and self._sends.index(None) < self._sends.index(sending):
             raise _over(where)
-
-
-def outbox_for(terms: SendRules) -> type[Outbox]:
-    """Return the class of outbox for one consumer."""
-    return type("Outbox", (Outbox,), {"__slots__": (), "terms": terms})
-
-
-CLOSED = Outbox((None,))
 
 
 class ClosedOutbox:
@@ -160,6 +157,41 @@ class ClosedOutbox:
 
     def close(self) -> tuple[QueuedSend, ...]:
         return ()
+
+
+class EndedOutbox:
+    """Takes the place of an outbox when the run is over."""
+
+    def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
+        raise _over(str(Destination.parse(destination)))
+
+    def close(self) -> tuple[QueuedSend, ...]:
+        return ()
+
+
+CLOSED = EndedOutbox()
+_OUTBOXES = (Outbox, ClosedOutbox, EndedOutbox)
+
+
+def close_outbox(delivery: Delivery) -> tuple[QueuedSend, ...]:
+    """Return what the current run of the delivery has sent. A later `send` is an error; a second call returns the same.
+
+    Called by the code that ran the handler.
+    """
+    outbox = delivery.outbox
+    assert isinstance(outbox, _OUTBOXES)
+    return outbox.close()
+
+
+def reopen_outbox(delivery: Delivery, sends: Sequence[QueuedSend]) -> None:
+    """Let the current run of the delivery send again, in addition to `sends`."""
+    assert isinstance(delivery.outbox, Outbox)
+    delivery.outbox = delivery.outbox.reopened(sends)
+
+
+def has_sends(delivery: Delivery) -> bool:
+    """Return whether the current run of the delivery has sent anything. The outbox stays open."""
+    return isinstance(delivery.outbox, Outbox) and delivery.outbox.is_used()
 
 
 def sends_of(

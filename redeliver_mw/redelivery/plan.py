@@ -43,3 +43,9 @@ class SourcePlan:
 
     def _under(self, policy: RedeliveryPolicy, **signed: Any) -> SourcePlan:
         return replace(self, policy=policy, signature=replace(self.signature, policy_text=policy.text, **signed))
+
+
+def attempt_plan(delivery: Delivery) -> SourcePlan:
+    """Return the plan that held for its source when the delivery's last attempt began. There has been an attempt."""
+    assert isinstance(delivery.plan, SourcePlan)
+    return delivery.plan

@@ -73,6 +73,8 @@ class Action(StrEnum):
 
 
 class Transition(NamedTuple):
+    """Names the next state of a delivery, and what is done on the way there."""
+
     to: State
     do: Action
 

@@ -18,8 +18,10 @@ from .states import State
 
 
 class TrackedDeliveries:
-    """Holds the tracked deliveries of one connection, by token and by delivery. Not thread-safe but for `awaits`,
-    `budget_of` and `waiting_for_answers`."""
+    """Holds the tracked deliveries of one connection, by token and by delivery.
+
+    Not thread-safe but for `awaits`, `budget_of` and `waiting_for_answers`.
+    """
 
     def __init__(
         self,

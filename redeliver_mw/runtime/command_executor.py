@@ -162,7 +162,7 @@ class CommandExecutor:
         def send() -> None:
             send_settlement(self._adapter, c, lambda: self._dispatcher.feed(SettleWritten(c.token)))
 
-        if c.word == "accepted" and not c.returns:
+        if c.settlement == "accepted" and not c.returns:
             return self.without_its_place(c.delivery, send)
         send()
 

@@ -165,7 +165,7 @@ class Engine:
         adapter = self.adapter
         wait = adapter.schedule_wait if isinstance(adapter, SupportsScheduleWait) else schedules_at_once
         interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16], wait)
-        scene = ConsumerInfo(
+        consumer_info = ConsumerInfo(
             self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind
         )
         rng = random.Random(self._settings.seed)
@@ -174,7 +174,7 @@ class Engine:
             interceptor,
             self.pools,
             self._recorder,
-            scene,
+            consumer_info,
             self._clock,
             rng,
             self._limbo,
@@ -198,7 +198,9 @@ class Engine:
         ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
         stage = ActivePlans(plans, ladders, self._plan, self._settings.declare != "none", self._settings.finding_rules)
         recorder, clock = self._recorder, self._clock
-        return PolicyReloader(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
+        return PolicyReloader(
+            self.adapter, self._specs, stage, recorder, consumer_info, clock, aside=self._drive is None
+        )
 
     def _sequencer(self, plans: Mapping[Destination, SourcePlan], interceptor: Interceptor) -> KeySequencer | None:
         orders = {

@@ -66,13 +66,13 @@ class PolicyReloader:
         specs: Iterable[HandlerSpec],
         stage: ActivePlans,
         recorder: Recorder,
-        scene: ConsumerInfo,
+        consumer_info: ConsumerInfo,
         clock: Clock,
         *,
         aside: bool,
     ) -> None:
         self._adapter, self._stage, self._aside = adapter, stage, aside
-        self._recorder, self._scene, self._clock = recorder, scene, clock
+        self._recorder, self._consumer_info, self._clock = recorder, consumer_info, clock
         self._files: dict[PolicyFile, list[HandlerSpec]] = {}
         for spec in specs:
             if isinstance(spec.policy, PolicyFile):
@@ -272,14 +272,14 @@ class PolicyReloader:
         new: dict[Destination, str] | None = None,
         error: str | None = None,
     ) -> None:
-        scene = self._scene
+        consumer_info = self._consumer_info
         self._recorder.note(
             PolicyRecord(
                 ts_us=self._clock.now().us,
-                app=scene.app,
-                host=scene.host,
-                broker=scene.broker,
-                broker_kind=scene.broker_kind,
+                app=consumer_info.app,
+                host=consumer_info.host,
+                broker=consumer_info.broker,
+                broker_kind=consumer_info.broker_kind,
                 file=str(file),
                 content=reading.content or None,
                 outcome="refused" if new is None else "applied",

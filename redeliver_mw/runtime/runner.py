@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..adapter.protocol import Adapter
-from ..clock import Clock, Stamps, ticker
+from ..clock import Clock
 from ..errors import Undecodable
 from ..failure import describe
 from ..flow.sequencer import KeySequencer
@@ -29,7 +29,8 @@ from ..redelivery.commands import Arrived, GenerationLost, HandlerFailed, Handle
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.interop import JmsjcaProperties
-from ..redelivery.outbox import CLOSED, QueuedSend, SendRules, outbox_for
+from ..redelivery.outbox import CLOSED, Outbox, QueuedSend, SendRules, close_outbox
+from ..redelivery.plan import attempt_plan
 from ..telemetry.failure_log import FailureLog
 from .command_executor import CommandExecutor, CopyStore, DeliveryGate
 from .target_maker import TargetMaker
@@ -88,11 +89,10 @@ class Runner:
         self._lock = self._dispatcher.lock
         self._live: set[int] = set()
         self.running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
-        self._outbox = outbox_for(SendRules(adapter.capabilities, limbo is not None))
+        self._send_rules = SendRules(adapter.capabilities, limbo is not None)
         self._jmsjca = JmsjcaProperties()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
-        self._tick, self._stamps = ticker(clock), Stamps(clock)
         self.stopping = False
         self._hurried = False
         self.trouble = ""  # why no source is handed anything; empty: there is none
@@ -199,12 +199,12 @@ class Runner:
     # -- what the worker pools tell -----------------------------------------------------------------------
 
     def begin(self, delivery: Delivery, /) -> bool:
-        self.running[delivery] = self._tick() if self._timed else 0.0
+        self.running[delivery] = self._clock.now().mono if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
-            delivery.plan = self._plans[delivery.destination]
-            if delivery.plan.policy.language == "jmsjca":
+            plan = delivery.plan = self._plans[delivery.destination]
+            if plan.policy.language == "jmsjca":
                 self._jmsjca.begin(delivery)
-            delivery.outbox = self._outbox()
+            delivery.outbox = Outbox(self._send_rules)
             return True
         # Looked at only now, so that a loss in between finds it in `running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
@@ -235,36 +235,37 @@ class Runner:
     def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
         if self._jmsjca:
             self._listen(delivery)
-        sends, delivery.outbox = delivery.outbox.close(), CLOSED
+        sends, delivery.outbox = close_outbox(delivery), CLOSED
         if error is not None:
             self._failed(delivery, error, counted)
             return self._nudge() if self.stopping else None
         if sends:
             self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
-        since, tick = self.running.pop(delivery, None), self._tick() if self._timed else 0.0
+        since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else None
         if since is not None and not delivery.known:
             if self._sequencer is None:
                 self._adapter.settle(((delivery, "accepted"),))
             else:
                 self._executor.without_its_place(delivery, lambda: self._adapter.settle(((delivery, "accepted"),)))
             self.handled += 1
-            if self._timed:
-                ran_us = round((tick - since) * 1e6)
-                self._recorder.healthy(delivery, self._consumer, delivery.plan, self._stamps.us(tick), ran_us)
+            if at is not None:
+                ran_us = round((at.mono - since) * 1e6)
+                self._recorder.healthy(delivery, self._consumer, attempt_plan(delivery), at.us, ran_us)
         else:
             self.handled += 1
-            self.feed(HandlerSucceeded(delivery, self._clock.now(), tick - since if since else 0.0))
+            at = at or self._clock.now()
+            self.feed(HandlerSucceeded(delivery, at, at.mono - since if since else 0.0))
         if self.stopping:
             self._nudge()
 
     def _sent(self, delivery: Delivery, sends: tuple[QueuedSend, ...]) -> None:
         """Let the interceptor have a success that sends messages."""
-        at, tick = self._clock.now(), self._tick()
+        at = self._clock.now()
         with self._lock:  # as for a failure
             since = self.running.pop(delivery, None)
             self.handled += 1
-            self.feed(HandlerSucceeded(delivery, at, tick - since if since else 0.0, sends))
+            self.feed(HandlerSucceeded(delivery, at, at.mono - since if since else 0.0, sends))
 
     def _listen(self, delivery: Delivery) -> None:
         """Take what the handler set in JMSJCA's properties, before its run counts as ended."""
@@ -278,10 +279,10 @@ class Runner:
     def _failed(self, delivery: Delivery, error: BaseException, counted: bool) -> None:
         undecodable = isinstance(error, Undecodable)
         cause = error.error if isinstance(error, Undecodable) else error
-        at, tick, failure = self._clock.now(), self._tick(), describe(cause)
+        at, failure = self._clock.now(), describe(cause)
         with self._lock:  # no loss comes in between: it finds either a run, or its result
             since = self.running.pop(delivery, None)
-            ran = tick - since if since else 0.0
+            ran = at.mono - since if since else 0.0
             self.feed(HandlerFailed(delivery, cause, failure, at, self._rng.random(), ran, undecodable, counted))
 
     def cancelled(self, delivery: Delivery, /) -> None:

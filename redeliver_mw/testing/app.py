@@ -35,6 +35,11 @@ class TestApp:
     __test__ = False  # tells pytest that this is not a test class
 
     def __init__(self, app: App, *, personality: str | None = None, faults: Faults | None = None) -> None:
+        """Take an App with its handlers, which is not started yet.
+
+        `personality`: the broker that the memory broker imitates, with None that of the app's URL. `faults`: what goes
+        wrong at the broker.
+        """
         self.app = app
         self.clock = ManualClock()
         kind = app.dialect.partition("+")[0]
@@ -104,6 +109,7 @@ class TestApp:
         return self.broker.depth(destination)
 
     def stop(self) -> StopReport:
+        """Stop the app immediately, and return its report."""
         return self.app.stop(0.0)
 
     def __enter__(self) -> Self:

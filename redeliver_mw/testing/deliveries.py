@@ -14,10 +14,10 @@ from typing import Any
 
 from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Outgoing, Past, Properties
-from ..redelivery.outbox import SendRules, outbox_for
+from ..redelivery.outbox import Outbox, SendRules, close_outbox
 
 _tags = itertools.count(1)
-_Outbox = outbox_for(SendRules(Capabilities(dialect="testing", broker_kind="testing"), limbo=True))
+_RULES = SendRules(Capabilities(dialect="testing", broker_kind="testing"), limbo=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def make_delivery(
     delivery = Delivery(source, 0, next(_tags), failures > 0, native, _Reader())
     delivery.failures = failures
     delivery.past = Past(failures=failures)
-    delivery.outbox = _Outbox()
+    delivery.outbox = Outbox(_RULES)
     return delivery
 
 
@@ -77,4 +77,4 @@ def sent(delivery: Delivery) -> list[Outgoing]:
 
     Nothing can be sent afterwards.
     """
-    return [sending.out for sending in delivery.outbox.close()]
+    return [sending.out for sending in close_outbox(delivery)]

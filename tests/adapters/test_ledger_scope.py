@@ -106,8 +106,8 @@ def test_a_proton_connection_has_the_scope_of_an_adapter_with_its_hosts() -> Non
     container = Container(proton.Handler())
     watch: Any = SimpleNamespace(container=container)
     connection = container.connect(urls=["amqp://b:1", "amqp://a"], reconnect=False)
-    ground = ProtonUserConnection(watch, connection)
-    assert (ground.ledger_scope, ground.broker) == ("a:5672,b:1", "b:1")
+    user_connection = ProtonUserConnection(watch, connection)
+    assert (user_connection.ledger_scope, user_connection.broker) == ("a:5672,b:1", "b:1")
     bare: Any = SimpleNamespace(hostname="somewhere")
     assert ProtonUserConnection(watch, bare).ledger_scope == "somewhere"
 

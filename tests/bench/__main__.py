@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bench: App and drop-in against loops by hand and other frameworks, alternating in one run.
 
-    python -m tests.bench [--only brokers sick …] [--rounds 5] [--messages 10000] [--json FILE] [--markdown FILE]
+    python -m tests.bench [--only brokers failing …] [--rounds 5] [--messages 10000] [--json FILE] [--markdown FILE]
     python -m tests.bench --small
 
 Every side is a process of its own; prefetch 500, bodies of 256 B, persistent, a handler that does nothing, and the

@@ -29,8 +29,11 @@ VENV = ROOT / ".bench/venv/bin/python"
 
 @dataclass
 class Asked:
-    """Rounds that count, messages of a usual case, of the one that watches memory; and the Python that has the other
-    frameworks. Notes the versions of the brokers that were started."""
+    """Holds what was asked for, and notes the versions of the brokers that were started.
+
+    Rounds that count, messages of a usual case, of the one that watches memory; and the Python that has the other
+    frameworks.
+    """
 
     rounds: int = 5
     messages: int = 10_000

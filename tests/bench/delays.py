@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What waiting costs, on each real broker in turn, and what limbo costs: `python -m tests.bench.delays [--rounds 3]`.
 
-Stall: 500 healthy messages of 10 ms of work behind 50 sick ones, which fail at once and rest for 2 s, on 4 workers; the
-time until the last healthy one is done, over the same without the sick ones. Lateness: messages fail, and are due
-again 1000 a second, once all have; how much later than due each begins again. Then
-`tests.bench.limbo`. Prints Markdown, and the versions and the load of the machine beside it, which is part of a figure.
+Stall: 500 healthy messages of 10 ms of work behind 50 failing ones, which fail at once and wait for 2 s, on 4 workers;
+the time until the last healthy one is done, over the same without the failing ones. Lateness: messages fail, and are
+due again 1000 a second, once all have; how much later than due each begins again. Then `tests.bench.limbo`. Prints
+Markdown, and the versions and the load of the machine beside it, which is part of a figure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.brokers import Broker, broker
 from tests.faults.letters import declare
 from tests.faults.sites import OLD_ENOUGH
 
-HEALTHY, SICK, WORK, REST, WORKERS = 500, 50, 0.010, 2.0, 4
+HEALTHY, FAILING, WORK, REST, WORKERS = 500, 50, 0.010, 2.0, 4
 RATE = 1000  # messages that fall due in a second
 BROKERS = {"activemq": "6.3", "artemis": "2.44", "rabbitmq": "4.3"}
 
@@ -70,17 +70,17 @@ class Consumer:
             assert done.wait(seconds), "it does not come to its end"
 
 
-def stalled(own: Broker, sick: int) -> float:
+def stalled(own: Broker, failing: int) -> float:
     """Seconds from the first message to the last healthy one that is done."""
-    queue = f"bench.stall.{sick}.{time.monotonic_ns()}"
-    fill(own, queue, [b"sick"] * sick + [b"well"] * HEALTHY)
+    queue = f"bench.stall.{failing}.{time.monotonic_ns()}"
+    fill(own, queue, [b"failing"] * failing + [b"well"] * HEALTHY)
     done, lock, began, left = threading.Event(), threading.Lock(), [0.0], [HEALTHY]
     ended = [0.0]
 
     def act(delivery: Delivery) -> None:
         with lock:
             began[0] = began[0] or time.perf_counter()
-        if delivery.body == b"sick":
+        if delivery.body == b"failing":
             raise ConnectionError("the warehouse does not answer")
         time.sleep(WORK)
         with lock:
@@ -127,13 +127,15 @@ def late(own: Broker, way: Way, folder: Path) -> list[float]:
 def on_broker(kind: str, rounds: int, folder: Path) -> None:
     """Print a row for each figure, as soon as there is one."""
     with broker(kind, version=BROKERS[kind]) as own:
-        without, with_sick = [], []
+        without, with_failing = [], []
         for _ in range(rounds + 1):  # the first one warms a JVM
             without.append(stalled(own, 0))
-            with_sick.append(stalled(own, SICK))
-        ratios = [sick / bare for sick, bare in zip(with_sick[1:], without[1:], strict=True)]
-        seconds = f"{statistics.median(without[1:]):.2f} s alone, {statistics.median(with_sick[1:]):.2f} s behind them"
-        row(kind, f"{HEALTHY} healthy behind {SICK} sick", f"{seconds}; ratio {spread(ratios)}", "1.2")
+            with_failing.append(stalled(own, FAILING))
+        ratios = [failing / bare for failing, bare in zip(with_failing[1:], without[1:], strict=True)]
+        seconds = (
+            f"{statistics.median(without[1:]):.2f} s alone, {statistics.median(with_failing[1:]):.2f} s behind them"
+        )
+        row(kind, f"{HEALTHY} healthy behind {FAILING} failing", f"{seconds}; ratio {spread(ratios)}", "1.2")
         for way in WAYS:
             what = f"lateness, {way.delay}: median / p99 / max"
             try:

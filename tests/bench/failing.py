@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sides of the sick path, on RabbitMQ: some messages fail whenever they are tried, and end as dead letters.
+"""The sides of the failing path, on RabbitMQ: some messages fail whenever they are tried, and end as dead letters.
 
 By hand: the consumer that one finds in tutorials. A failure is published to a queue whose messages expire back to the
 source, with its count in a header, or to the dead-letter queue, and acked; confirmed before the ack, or not. The

@@ -59,12 +59,16 @@ def _goals() -> Iterator[Goal]:
     app = "frameworks/rabbitmq/App/rate"
     for name, must, aim in (("FastStream", 4, 6), ("Dramatiq", 4, 6), ("Celery", 4, 6), ("aio-pika", 2, 4)):
         yield Goal(f"App on RabbitMQ / {name}", app, f"frameworks/rabbitmq/{name}/rate", must, aim)
-    rests, letters, giving_up = "sick/goodput, rests of 2 s", "sick/2000 messages, 3 rests of 0.2 s", "sick/giving up"
+    rests, letters, giving_up = (
+        "failing/goodput, delays of 2 s",
+        "failing/2000 messages, 3 delays of 0.2 s",
+        "failing/giving up",
+    )
     for work in ("", ", handler of 1 ms"):
-        over, under = f"{rests}{work}/App/rate", f"{rests}{work}/App, none sick/rate"
-        yield Goal(f"healthy goodput with 10 % sick (2 s) / without sick{work}", over, under, 0.9, 0.97)
+        over, under = f"{rests}{work}/App/rate", f"{rests}{work}/App, none failing/rate"
+        yield Goal(f"healthy goodput with 10 % failing (2 s) / without failing{work}", over, under, 0.9, 0.97)
     yield Goal(
-        "2000 messages, 10 % sick, 3 rests of 200 ms: time until these are dead-lettered / pika and a TTL queue",
+        "2000 messages, 10 % failing, 3 delays of 200 ms: time until these are dead-lettered / pika and a TTL queue",
         f"{letters}/App/dead",
         f"{letters}/by hand/dead",
         1.2,

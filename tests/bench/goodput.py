@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Healthy messages handled per second, over time, while one message in ten is sick: ours beside nack and requeue.
+"""Healthy messages handled per second, over time, while one message in ten is failing: ours beside nack and requeue.
 
     python -m tests.bench.goodput --svg docs/goodput.svg
 
-On RabbitMQ, a classic queue that is filled before, prefetch 100, one worker, 2 ms of work for each message; the sick
+On RabbitMQ, a classic queue that is filled before, prefetch 100, one worker, 2 ms of work for each message; the failing
 ones always fail. By hand: pika's blocking loop, ack or `basic_nack(requeue=True)`. Ours: an App, dead after 3 failures,
 2 s in between. Both run for so many seconds, one after the other.
 """
@@ -29,7 +29,7 @@ from tests.brokers import broker
 
 VERSION = "4.3"
 QUEUE, DEAD = "bench.goodput", "DLQ.bench.goodput"
-MESSAGES, EVERY = 20_000, 10  # one in so many is sick
+MESSAGES, EVERY = 20_000, 10  # one in so many is failing
 PREFETCH, WORK, STEP = 100, 0.002, 0.5
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 360, 64, 20, 52, 48
 
@@ -43,7 +43,7 @@ def fill(url: str) -> None:
         channel.queue_delete(name)
         channel.queue_declare(name, durable=True, arguments={"x-queue-type": "classic"})
     for n in range(MESSAGES):
-        body = b"sick" if n % EVERY == 0 else b"well"
+        body = b"failing" if n % EVERY == 0 else b"well"
         channel.basic_publish("", QUEUE, body, pika.BasicProperties(delivery_mode=2, message_id=str(n)))
     while channel.queue_declare(QUEUE, passive=True).method.message_count < MESSAGES:
         connection.sleep(0.05)
@@ -79,7 +79,7 @@ def by_hand(url: str, seconds: float) -> Series:
         if time.monotonic() > deadline:
             raise Over  # pika comes to nothing else while messages keep coming back
         time.sleep(WORK)
-        if body == b"sick":
+        if body == b"failing":
             return ch.basic_nack(method.delivery_tag, requeue=True)
         ch.basic_ack(method.delivery_tag)
         meter.one()
@@ -98,7 +98,7 @@ def by_app(url: str, seconds: float) -> Series:
     @app.handler(QUEUE)
     def handle(delivery: Delivery) -> None:
         time.sleep(WORK)
-        if delivery.body == b"sick":
+        if delivery.body == b"failing":
             raise ConnectionError("the warehouse does not answer")
         meter.one()
 
@@ -129,7 +129,7 @@ def picture(ours: Series, hand: Series, seconds: float) -> str:
     y = _scale(0.0, top, HEIGHT - BOTTOM, TOP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        'aria-label="Healthy messages handled per second, over time, with one message in ten sick">',
+        'aria-label="Healthy messages handled per second, over time, with one message in ten failing">',
         f"<style>{STYLE}</style>",
         f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
         f'<text class="title" x="{LEFT}" y="22">One message in ten always fails: goodput on RabbitMQ {VERSION}</text>',

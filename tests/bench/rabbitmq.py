@@ -30,8 +30,8 @@ def fill(task: Task) -> None:
 
 
 def message(task: Task, number: int, more: str = "") -> tuple[bytes, pika.BasicProperties]:
-    """One to publish: its body begins with s if it is sick, w if it is well, and goes on with `more`."""
-    body = ("s" if task.is_sick(number) else "w") + more
+    """One to publish: its body begins with s if it fails, w if it is well, and goes on with `more`."""
+    body = ("s" if task.fails(number) else "w") + more
     name = {"message_id": str(number)} if task.has_id(number) else {}
     return body.ljust(task.body, "x").encode(), pika.BasicProperties(delivery_mode=2, **name)
 

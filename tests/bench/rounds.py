@@ -61,7 +61,7 @@ class Case:
     work_ms: float = 0.0
     journal: bool = True  # of App and drop-in
     crash_safe: bool = False  # of App: its counts in SQLite
-    sick: int = 0  # one message in so many always fails
+    fail_every: int = 0  # one message in so many always fails
     rest: float = 0.0  # seconds after a failure
     tries: int = 4  # before a dead letter
     pace: float = 0.0  # messages per second, published while they are consumed; 0: the queue was filled before
@@ -130,7 +130,7 @@ class Ground:
             work=case.work_ms / 1000,
             journal=str(folder / "journal") if case.journal else None,
             limbo=f"sqlite:///{folder}/limbo.db" if case.crash_safe else None,
-            sick=case.sick,
+            fail_every=case.fail_every,
             rest=case.rest,
             tries=case.tries,
             pace=case.pace,
@@ -152,7 +152,7 @@ class Ground:
             if not told:
                 raise SideFailed(f"{turn.program.module}, {turn.program.name}: it printed no figures")
             self.holds(task.queue, 0)
-            if task.sick:
+            if task.fail_every:
                 self.holds(task.dead, 0)  # the side has counted them, and there was none too many
             return told
 

@@ -32,7 +32,7 @@ class Task:
     work: float = 0.0  # of the handler, for each message
     journal: str | None = None
     limbo: str | None = None  # with it, counts are crash-safe
-    sick: int = 0  # one message in so many always fails; 0: none
+    fail_every: int = 0  # one message in so many always fails; 0: none
     rest: float = 0.0  # after a failure
     tries: int = 4  # before a dead letter
     pace: float = 0.0  # messages per second, while they are consumed; 0: all are there
@@ -49,16 +49,16 @@ class Task:
         """A healthy body."""
         return "x" * self.body
 
-    def is_sick(self, number: int) -> bool:
-        return bool(self.sick) and number % self.sick == 0
+    def fails(self, number: int) -> bool:
+        return bool(self.fail_every) and number % self.fail_every == 0
 
     def has_id(self, number: int) -> bool:
         return bool(self.ids) and (number + 1) % self.ids == 0
 
     @property
     def letters(self) -> int:
-        """How many are sick."""
-        return sum(map(self.is_sick, range(self.messages)))
+        """How many are failing."""
+        return sum(map(self.fails, range(self.messages)))
 
     @property
     def dead(self) -> str:
@@ -73,8 +73,11 @@ Side = Callable[[Task], None]
 
 
 class Count:
-    """Of messages; with the last one `done` is called. The first and the last tenth are not timed: while the prefetch
-    window is filled or emptied, a side that takes whole batches looks faster than it is."""
+    """Of messages; with the last one `done` is called.
+
+    The first and the last tenth are not timed: while the prefetch window is filled or emptied, a side that takes whole
+    batches looks faster than it is.
+    """
 
     def __init__(self, task: Task, done: Callable[[], object]) -> None:
         self._wanted, self._work, self._done = task.messages, task.work, done

@@ -214,8 +214,8 @@ def test_a_count_is_over_with_the_last_message_and_times_the_eight_tenths_betwee
     assert 0 < told["rate"] <= 1000  # a handler of 1 ms
 
 
-def test_of_ten_messages_one_is_sick() -> None:
-    task = Task(TASK.url, "orders", 95, sick=10, body=16)
+def test_one_message_of_ten_fails() -> None:
+    task = Task(TASK.url, "orders", 95, fail_every=10, body=16)
     assert task.letters == 10  # 0, 10, … 90
     assert rabbitmq.message(task, 20, "1.5")[0] == b"s1.5xxxxxxxxxxxx"
     assert rabbitmq.message(task, 21)[0] == b"wxxxxxxxxxxxxxxx"

@@ -24,6 +24,7 @@ KINDS: dict[str, ModuleType] = {"activemq": activemq, "artemis": artemis, "rabbi
 
 def broker(kind: str, *, version: str | None = None, **options: Any) -> Broker:
     """A usable broker; `version` is one of the module's `VERSIONS`, the first if not given.
+
     `options` are those of the module's own broker (RabbitMQ has none).
 
     BrokerMissing, with reason and cure, where none can be had; BrokerFailed, with its log, where it would not

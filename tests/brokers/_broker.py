@@ -49,7 +49,7 @@ class Broker(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """kill -9 every process of the node; returns when they are gone. Its data stays."""
+        """Kill -9 every process of the node; returns when they are gone. Its data stays."""
 
     @abstractmethod
     def start(self) -> None:

@@ -164,6 +164,6 @@ def _build(prefix: Sequence[str], suite: str, package: str, folder: Path, cure: 
 
 
 def _debootstrap_script(suite: str) -> str:
-    """debootstrap's recipe for `suite`; suites younger than itself are built like `sid`. "": not there."""
+    """Debootstrap's recipe for `suite`; suites younger than itself are built like `sid`. "": not there."""
     scripts = Path("/usr/share/debootstrap/scripts")
     return next((str(scripts / name) for name in (suite, "sid") if (scripts / name).exists()), "")

@@ -41,8 +41,10 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 @dataclass(frozen=True)
 class Jars:
-    """What a broker is made of: artefacts as "group:name". Those of its own project have `version`, as has the
-    pom `parent`; the others have the version that this pom names."""
+    """What a broker is made of: artefacts as "group:name".
+
+    Those of its own project have `version`, as has the pom `parent`; the others have the version that this pom names.
+    """
 
     name: str
     parent: str

@@ -141,9 +141,12 @@ class Artemis(OwnBroker):
         self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered), *given, *opened, *main]
 
     def ctl(self, *words: str) -> str:
-        """A management call: `ctl("queue.orders", "messageCount")` reads an attribute, further words or a trailing
-        `()` make it an operation: `ctl("broker", "getQueueNames()")`, `ctl("broker", "destroyQueue", "orders")`.
-        Words that are JSON are handed on as that. The answer is text, or JSON where it is not text."""
+        """Make a management call.
+
+        `ctl("queue.orders", "messageCount")` reads an attribute, further words or a trailing `()` make it an operation:
+        `ctl("broker", "getQueueNames()")`, `ctl("broker", "destroyQueue", "orders")`. Words that are JSON are handed on
+        as that. The answer is text, or JSON where it is not text.
+        """
         resource, name, *parameters = words
         try:
             answer = _amqp10.manage(self.host, self.port, self.user, self.password, resource, name, parameters)

@@ -17,7 +17,7 @@ from typing import IO, Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # -P: that the current folder is in reach has to be the command's own doing.
-COMMAND = [sys.executable, "-P", "-c", "from redeliver_mw.cli.main import main; main()"]
+COMMAND = [sys.executable, "-P", "-c", "from redeliver_mw.cli.entry import main; main()"]
 
 
 def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

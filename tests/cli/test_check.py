@@ -50,7 +50,7 @@ ARMS = "dead_after = 3\nbackoff = 1\n[arms.patient]\nshare = 0.05\nbackoff = 60\
 
 def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Capture) -> None:
     assert run(["check", ARMS]) == 0
-    assert "; arm patient (5%): dead after 3 failures; rest 60 s; queue:DLQ.$" in capsys.readouterr().out
+    assert "; arm patient (5%): dead after 3 failures; delay 60 s; queue:DLQ.$" in capsys.readouterr().out
     assert run(["check", ARMS, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["longest_delay_s"] == 60.0
@@ -60,7 +60,7 @@ def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Ca
             "dead_after": 3,
             "longest_delay_s": 60.0,
             "targets": ["queue:DLQ.$"],
-            "text": "dead after 3 failures; rest 60 s; queue:DLQ.$",
+            "text": "dead after 3 failures; delay 60 s; queue:DLQ.$",
         }
     }
     assert run(["check", ARMS.replace("0.05", "5")]) == 2
@@ -85,9 +85,9 @@ def test_of_a_map_every_entry_is_told_with_what_it_takes_over_from_others(capsys
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "valid native: 2 entries and a default"
     rows = {line.split()[0]: line for line in lines[1:] if line.strip()}
-    assert "dead after 2 failures; rest 5 s" in rows["a.b"]
-    assert "dead after 9 failures; rest 5 s" in rows["a.>"]
-    assert "dead after 9 failures; rest 1 s times 2" in rows["any"]
+    assert "dead after 2 failures; delay 5 s" in rows["a.b"]
+    assert "dead after 9 failures; delay 5 s" in rows["a.>"]
+    assert "dead after 9 failures; delay 1 s times 2" in rows["any"]
     assert run(["check", text, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     entries = [(entry["destination"], entry["dead_after"], entry["longest_delay_s"]) for entry in told["entries"]]

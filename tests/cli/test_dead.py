@@ -165,48 +165,48 @@ def test_a_letter_is_shown_with_its_headers_and_its_body(letters: Broker, tmp_pa
 @pytest.mark.parametrize(
     "time", ["9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-14:00", "yesterday"]
 )
-def test_times_that_a_stranger_wrote_end_no_command(rabbitmq: Broker, time: str, tmp_path: Path) -> None:
+def test_times_that_a_stranger_wrote_end_no_command(rabbitmq43: Broker, time: str, tmp_path: Path) -> None:
     grave = "dlq.dead.times"
-    declare(rabbitmq, grave)
+    declare(rabbitmq43, grave)
     history = json.dumps([{"t": time, "f": "0123456789abcdef", "h": "shop-1"}])
     names = ("redeliver_last_failed_at", "redeliver_first_failed_at", "redeliver_not_before")
     headers = dict.fromkeys(names, time) | {"redeliver_history": history, "redeliver_failures": "3"}
     ours = {"redeliver_reason": "exhausted", "redeliver_failures_for": SOURCE, "redeliver_original_destination": SOURCE}
-    with connect(rabbitmq.url) as session:
+    with connect(rabbitmq43.url) as session:
         session.publish(grave, b"one", headers | ours)
     for words in (("list",), ("show",), ("list", "--json"), ("show", "--json")):
-        done = redeliver(tmp_path, "dead", *words[:1], rabbitmq.url, grave, *words[1:])
+        done = redeliver(tmp_path, "dead", *words[:1], rabbitmq43.url, grave, *words[1:])
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
 
 
 @pytest.mark.broker
-def test_a_secret_in_what_a_stranger_wrote_as_source_or_error_is_not_shown(rabbitmq: Broker, tmp_path: Path) -> None:
+def test_a_secret_in_what_a_stranger_wrote_as_source_or_error_is_not_shown(rabbitmq43: Broker, tmp_path: Path) -> None:
     grave = "dlq.dead.names"
-    declare(rabbitmq, grave)
+    declare(rabbitmq43, grave)
     headers = {"redeliver_reason": "password=Zq9S3cr3t", "redeliver_original_kind": "topic"}
     headers |= {"redeliver_error_type": "Authorization: Bearer Zq9S3cr3t5a35e26c221b"}
     name = "prices::amqp://shop:Zq9S3cr3t@broker:5672/"
-    with connect(rabbitmq.url) as session:
+    with connect(rabbitmq43.url) as session:
         session.publish(grave, b"one", headers | {"redeliver_original_destination": name})
     for words in (("list",), ("show",), ("replay",)):
         for form in ((), ("--json",)):
-            done = redeliver(tmp_path, "dead", *words, rabbitmq.url, grave, *form)
+            done = redeliver(tmp_path, "dead", *words, rabbitmq43.url, grave, *form)
             assert "Zq9S3cr3t" not in done.stdout + done.stderr
             assert "prices::" in done.stdout
 
 
 @pytest.mark.broker
-def test_a_source_that_no_queue_can_be_called_refuses_its_letter(rabbitmq: Broker, tmp_path: Path) -> None:
+def test_a_source_that_no_queue_can_be_called_refuses_its_letter(rabbitmq43: Broker, tmp_path: Path) -> None:
     grave = "dlq.dead.long.names"
-    declare(rabbitmq, grave)
+    declare(rabbitmq43, grave)
     headers = {"redeliver_reason": "exhausted", "redeliver_original_destination": "x" * 300}
-    with connect(rabbitmq.url) as session:
+    with connect(rabbitmq43.url) as session:
         session.publish(grave, b"one", headers)
-    done = redeliver(tmp_path, "dead", "replay", rabbitmq.url, grave, "--json")
+    done = redeliver(tmp_path, "dead", "replay", rabbitmq43.url, grave, "--json")
     assert "Traceback" not in done.stderr
     assert [letter["outcome"] for letter in json.loads(done.stdout)["letters"]] == ["refused"]
-    take(rabbitmq, grave)
+    take(rabbitmq43, grave)
 
 
 @pytest.mark.broker

@@ -223,7 +223,7 @@ _decode, _encode = pika.data.decode_value, pika.data.encode_value
 
 
 def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
-    """pika cuts fractions when it decodes, and has an integer type of its own; a witness must not."""
+    """Pika cuts fractions when it decodes, and has an integer type of its own; a witness must not."""
     formats = {b"d": ">d", b"f": ">f", b"l": ">q", b"L": ">q"}
     if (found := formats.get(encoded[offset : offset + 1])) is not None:
         return struct.unpack_from(found, encoded, offset + 1)[0], offset + 1 + struct.calcsize(found)
@@ -231,7 +231,7 @@ def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
 
 
 def _exact_encoded(pieces: list[bytes], value: object) -> int:
-    """pika cannot write fractions at all."""
+    """Pika cannot write fractions at all."""
     if isinstance(value, float):
         pieces.append(struct.pack(">cd", b"d", value))
         return 9

@@ -12,6 +12,8 @@ import pytest
 from redeliver_mw.testing.contract import AdapterContract
 from redeliver_mw.testing.contract.case import Excuses, needs
 from tests.contract.memory_world import MemoryWorld
+from tests.contract.on_brokers import OnBrokers, WithDeclaredQueues
+from tests.contract.versions import EVERYWHERE, VARIES
 
 BAN = "test_no_test_of_the_contract_is_overridden_without_a_reason"
 VICTIM = "test_a_message_that_succeeds_is_handled_once_and_gone"
@@ -66,3 +68,10 @@ def test_pytest_is_not_needed_until_the_contract_is() -> None:
     before = "import sys, redeliver_mw.testing as testing; assert 'pytest' not in sys.modules"
     after = "testing.AdapterContract; assert 'pytest' in sys.modules"
     subprocess.run([sys.executable, "-c", f"{before}; {after}"], check=True)
+
+
+def test_what_runs_on_every_version_is_named_as_the_contract_names_it() -> None:
+    names = {name for base in (AdapterContract, OnBrokers) for name in dir(base)}
+    assert names >= VARIES
+    classes = {base.__name__ for cls in (AdapterContract, OnBrokers, WithDeclaredQueues) for base in cls.__mro__}
+    assert classes | {"_OnRabbitMQ"} >= EVERYWHERE

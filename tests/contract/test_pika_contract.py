@@ -80,6 +80,8 @@ class _OnRabbitMQ(OnBrokers, WithDeclaredQueues):
 
 
 class TestOnRabbitMQ310(AdapterContract, _OnRabbitMQ):
+    further = True
+
     @pytest.fixture
     def world(self, rabbitmq310: Broker, pool310: Pool) -> Iterator[World]:
         mine = PikaWorld(rabbitmq310, pool310)

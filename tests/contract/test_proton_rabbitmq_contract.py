@@ -44,6 +44,8 @@ class TestQuorumQueuesOn43(AdapterContract, OnBrokers, WithDeclaredQueues):
 
 
 class TestClassicQueuesOn43(AdapterContract, OnBrokers, WithDeclaredQueues):
+    further = True
+
     @pytest.fixture
     def world(self, rabbitmq43: Broker, proxy: Proxy) -> Iterator[World]:
         mine = RabbitProtonWorld(rabbitmq43, proxy, "classic")

@@ -32,6 +32,8 @@ def site63() -> Iterator[Site]:
 
 
 class TestOnActiveMQ518(AdapterContract, OnBrokers):
+    further = True
+
     @pytest.fixture
     def world(self, site518: Site) -> Iterator[World]:
         mine = StompWorld(site518)

@@ -54,6 +54,7 @@ FORMS = ("channel", "callback")
 ONCE = RedeliveryPolicy(dead_after=1)
 TWICE = RedeliveryPolicy(dead_after=2, backoff=0.1)
 OFTEN = RedeliveryPolicy(dead_after=9, backoff=5.0)  # it is held until the connection is closed
+SLOWLY = RedeliveryPolicy(dead_after=9, backoff=1.0)  # the same, and what is delivered again waits for the rest of it
 SETTLED = 0.15  # seconds in which a consumer's other threads have written whatever they would write
 BasicProperties: Any = pika.BasicProperties  # untyped there
 wrap: Any = redelivering  # the first argument is a channel or a callback
@@ -764,12 +765,12 @@ def test_a_cc_header_and_no_named_queue_is_a_config_error_and_the_message_stays(
 @pytest.mark.parametrize("form", FORMS)
 def test_the_count_of_a_message_without_an_id_survives_its_connection(form: str, rabbitmq: Broker, q: Queues) -> None:
     seen = Callback(raises)
-    wrapped = wrap(seen, queue=q.name, policy=OFTEN)
+    wrapped = wrap(seen, queue=q.name, policy=SLOWLY)
     q.put("1", message_id=None)
     for attempts in (1, 2, 3):
         with channel_on(rabbitmq) as channel:
             if form == "channel":
-                start(form, channel, q.name, seen, policy=OFTEN)
+                start(form, channel, q.name, seen, policy=SLOWLY)
             else:
                 channel.basic_consume(q.name, wrapped)
             wait(channel, had(seen, attempts))
@@ -779,7 +780,7 @@ def test_the_count_of_a_message_without_an_id_survives_its_connection(form: str,
 
 def test_of_identical_messages_without_an_id_each_count_is_taken_over_once(rabbitmq: Broker, q: Queues) -> None:
     seen = Callback(raises)
-    wrapped = wrap(seen, queue=q.name, policy=OFTEN)
+    wrapped = wrap(seen, queue=q.name, policy=SLOWLY)
     q.put("same", "same", message_id=None)
     for attempts in (2, 4):
         with channel_on(rabbitmq) as channel:
@@ -791,7 +792,7 @@ def test_of_identical_messages_without_an_id_each_count_is_taken_over_once(rabbi
 
 def test_a_fresh_message_without_an_id_begins_at_one_and_clears_no_count(rabbitmq: Broker, q: Queues) -> None:
     seen = Callback(raises)
-    wrapped = wrap(seen, queue=q.name, policy=OFTEN)
+    wrapped = wrap(seen, queue=q.name, policy=SLOWLY)
     q.put("same", message_id=None)
     with channel_on(rabbitmq) as channel:
         channel.basic_consume(q.name, wrapped)
@@ -957,7 +958,7 @@ def test_the_count_is_kept_when_the_next_connection_goes_to_another_address_of_t
     form: str, rabbitmq: Broker, q: Queues
 ) -> None:
     seen = Callback(raises)
-    wrapped = wrap(seen, queue=q.name, policy=OFTEN)
+    wrapped = wrap(seen, queue=q.name, policy=SLOWLY)
     q.put("1")
     for attempts, host in ((1, "127.0.0.1"), (2, "localhost"), (3, "127.0.0.1")):
         given = parameters(rabbitmq)
@@ -965,7 +966,7 @@ def test_the_count_is_kept_when_the_next_connection_goes_to_another_address_of_t
         with pika.BlockingConnection(given) as connection:
             channel = connection.channel()
             if form == "channel":
-                start(form, channel, q.name, seen, policy=OFTEN)
+                start(form, channel, q.name, seen, policy=SLOWLY)
             else:
                 channel.basic_consume(q.name, wrapped)
             until(connection, had(seen, attempts), LIMIT)

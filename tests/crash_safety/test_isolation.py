@@ -12,7 +12,7 @@ from redeliver_mw.testing import make_delivery
 
 class World:
     def __init__(self) -> None:
-        self.turnstile, self.now = SuspectIsolation(), 1000.0
+        self.isolation, self.now = SuspectIsolation(), 1000.0
         self.paused: set[Destination] = set()
 
     def one(self, name: str, *, known: bool = False) -> Pending:
@@ -22,16 +22,16 @@ class World:
 
     def suspect(self, name: str) -> Pending:
         one = self.one(name, known=True)
-        self.turnstile.come(one, self.now, suspect=True)
+        self.isolation.come(one, self.now, suspect=True)
         return one
 
     def pass_(self, *fresh: Pending) -> Admission:
-        choice = self.turnstile.choose(fresh, self.now, lambda source: source not in self.paused)
-        self.turnstile.let(choice, self.now)
+        choice = self.isolation.choose(fresh, self.now, lambda source: source not in self.paused)
+        self.isolation.let(choice, self.now)
         return choice
 
     def end(self, one: Pending) -> None:
-        self.turnstile.end(one.delivery, self.now)
+        self.isolation.end(one.delivery, self.now)
 
 
 def test_messages_without_a_past_pass_together_as_one_batch() -> None:
@@ -75,7 +75,7 @@ def test_after_a_while_the_others_pass_a_suspect_that_does_not_end_and_it_is_mar
     world.now += 0.1
     choice = world.pass_()
     assert (choice.ones, choice.marks) == ([fresh], {suspect.place: TOGETHER})
-    assert world.turnstile.marks == {suspect.place: TOGETHER}
+    assert world.isolation.marks == {suspect.place: TOGETHER}
 
 
 def test_after_a_while_a_suspect_does_not_wait_for_others_that_do_not_end() -> None:
@@ -96,5 +96,5 @@ def test_a_suspect_of_a_paused_source_keeps_nobody_waiting() -> None:
 
 def test_one_with_a_past_goes_before_those_without() -> None:
     world = World()
-    world.turnstile.come(world.one("again", known=True), world.now)
+    world.isolation.come(world.one("again", known=True), world.now)
     assert [one.key for one in world.pass_(world.one("a")).ones] == ["again", "a"]

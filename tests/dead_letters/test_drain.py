@@ -20,7 +20,7 @@ PERSONALITIES = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shelf:
-    """A keeper with a list for each batch. `spoil` is called before a batch is kept."""
+    """A store with a list for each batch. `spoil` is called before a batch is kept."""
 
     def __init__(self, spoil: Callable[[], None] = lambda: None, refused: Sequence[bytes] = ()) -> None:
         self.batches: list[list[bytes]] = []

@@ -328,7 +328,7 @@ MANY = [b"%03d" % n for n in range(130)]
 def test_all_letters_go_back(bench: Bench) -> None:
     bench.bury(*MANY)
     told: list[str] = []
-    report = bench.replay(tell=lambda outcome: told.append(outcome.word))
+    report = bench.replay(tell=lambda outcome: told.append(outcome.fate))
     assert (report.count("replayed"), report.whole, told) == (130, True, ["replayed"] * 130)
     assert (bench.bodies("orders"), bench.bodies(DLQ)) == (MANY, [])
 
@@ -350,7 +350,7 @@ def test_a_stranger_among_the_letters_is_skipped_and_stays(bench: Bench) -> None
     bench.bury(b"b")
     report = bench.replay()
     assert (report.count("replayed"), report.count("skipped"), report.whole) == (2, 1, False)
-    (skipped,) = [outcome for outcome in report.outcomes if outcome.word == "skipped"]
+    (skipped,) = [outcome for outcome in report.outcomes if outcome.fate == "skipped"]
     assert skipped.why == "no dead letter: no original destination"
     assert (bench.bodies("orders"), bench.bodies(DLQ)) == ([b"a", b"b"], [b"stranger"])
 
@@ -396,7 +396,7 @@ def test_a_full_source_refuses_and_the_letters_stay() -> None:
     bench.broker = broker
     bench.bury(b"a", b"b", b"c")
     report = bench.replay()
-    assert [outcome.word for outcome in report.outcomes] == ["replayed", "replayed", "refused"]
+    assert [outcome.fate for outcome in report.outcomes] == ["replayed", "replayed", "refused"]
     assert report.outcomes[2].why == "queue:orders did not take it: queue:orders is full"
     assert (bench.bodies("orders"), bench.bodies(DLQ)) == ([b"a", b"b"], [b"c"])
 
@@ -413,7 +413,7 @@ def test_a_copy_that_cannot_be_made_is_refused_before_any_send(bench: Bench) -> 
     size = bench.capabilities.header_bytes - 300
     bench.bury(b"a", **{f"big{n}": "x" * 5000 for n in range(size // 5000)}, rest="y" * (size % 5000))
     report = bench.replay()
-    assert [outcome.word for outcome in report.outcomes] == ["refused"]
+    assert [outcome.fate for outcome in report.outcomes] == ["refused"]
     assert "its headers need" in report.outcomes[0].why
     assert (bench.bodies("orders"), bench.bodies(DLQ)) == ([], [b"a"])
 

@@ -155,7 +155,7 @@ def test_each_message_rests_as_long_after_each_failure(pairs: dict[str, Pair], n
 
 
 def _rests(lives: Mapping[str, Life]) -> Iterator[list[float]]:
-    """What messages rested after failure 1, 2, …"""
+    """Yield how long messages rested after each failure, from the first on."""
     for place in itertools.count():
         rests = [life.rests[place] for life in lives.values() if len(life.rests) > place]
         if not rests:

@@ -34,25 +34,25 @@ _numbers = itertools.count(1)
 class Message:
     """What a callback is given."""
 
-    def __init__(self, turn: CallbackRun) -> None:
-        self._turn = turn
-        self.text, self.count = turn.delivery.text, turn.delivery.delivery_count
+    def __init__(self, run: CallbackRun) -> None:
+        self._run = run
+        self.text, self.count = run.delivery.text, run.delivery.delivery_count
 
     def ack(self) -> None:
-        self._turn.keeper.word(self._turn, ACK)
+        self._run.listener.code_settled(self._run, ACK)
 
     def nack(self, requeue: bool = True) -> None:
-        self._turn.keeper.word(
-            self._turn, because_of(Requeued("nack") if requeue else Reject("nack"), self._turn.before)
+        self._run.listener.code_settled(
+            self._run, because_of(Requeued("nack") if requeue else Reject("nack"), self._run.before)
         )
 
     def close(self) -> None:
         """The consumer's."""
-        self._turn.seat.closing()
-        self._turn.seat.abandon_all()
+        self._run.scope.closing()
+        self._run.scope.abandon_all()
 
 
-class MemorySeat(SettlementScope):
+class MemoryScope(SettlementScope):
     """One consumer, through its reconnects. The driver's own delivery is the native message."""
 
     def __init__(self, adapter: MemoryAdapter) -> None:
@@ -63,8 +63,8 @@ class MemorySeat(SettlementScope):
     def is_open(self) -> bool:
         return True  # a lost generation is abandoned at once
 
-    def write(self, delivery: Delivery, word: Settlement) -> None:
-        self._adapter.settle(((delivery.native, word),))
+    def write(self, delivery: Delivery, settlement: Settlement) -> None:
+        self._adapter.settle(((delivery.native, settlement),))
 
 
 class NativeReader:
@@ -79,7 +79,7 @@ class NativeReader:
         return ""
 
 
-class MemoryPost(CopyPublisher):
+class MemoryPublisher(CopyPublisher):
     def __init__(self, adapter: MemoryAdapter) -> None:
         self._adapter = adapter
 
@@ -90,11 +90,11 @@ class MemoryPost(CopyPublisher):
         self._adapter.move(delivery.native, outs, answer)
 
 
-class MemoryCaller(CallbackRunner):
+class MemoryRunner(CallbackRunner):
     callback: Callable[[Message], object]
 
-    def invoke(self, turn: CallbackRun) -> object:
-        return self.callback(Message(turn))
+    def invoke(self, run: CallbackRun) -> object:
+        return self.callback(Message(run))
 
 
 class Consumer:
@@ -106,10 +106,10 @@ class Consumer:
         self,
         callback: Callable[[Message], object],
         personality: str = "rabbitmq",
-        post: CopyPublisher | None = None,
+        publisher: CopyPublisher | None = None,
         limbo: str | None = None,
         prefetch: int = 20,
-        seat: type[MemorySeat] = MemorySeat,
+        scope: type[MemoryScope] = MemoryScope,
         **options: Any,
     ) -> None:
         self.clock, self.faults = ManualClock(), Faults()
@@ -118,15 +118,15 @@ class Consumer:
         self.memory.declare(f"DLQ.{SOURCE.name}")
         self._adapter = MemoryAdapter(self.memory)
         self.broker = self.ledger_scope = self._adapter.broker
-        self.post = post or MemoryPost(self._adapter)
-        self.seat = seat(self._adapter)
+        self.publisher = publisher or MemoryPublisher(self._adapter)
+        self.scope = scope(self._adapter)
         place = f"memory://dropin-{next(_numbers)}"
         register_broker(place.removeprefix("memory://"), self.memory)
         can, terms = self._adapter.capabilities, DropinOptions(publisher=place, limbo=limbo, **options).on(callback)
         if limbo is not None:
             terms.limbo = DropinLimbo(limbo, place, terms.app_name, clock=self.clock, driven=True)
-        self.hands = MemoryCaller(terms, self, self.post, can, self.clock)
-        self.hands.callback = callback
+        self.runner = MemoryRunner(terms, self, self.publisher, can, self.clock)
+        self.runner.callback = callback
         self._adapter.start(self)
         self._adapter.subscribe(Subscription(source=SOURCE, prefetch=prefetch))
         self.clock.run_until_idle()
@@ -157,16 +157,18 @@ class Consumer:
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         for native in batch:
-            generation = self.hands.generation(self.seat, native.generation, native.destination)
+            generation = self.runner.generation(self.scope, native.generation, native.destination)
             reader: Any = NativeReader()
             tag = (native.generation, native.tag)
             delivery = Delivery(native.destination, generation, tag, native.redelivered, native, reader)
-            self.hands.arrived(
-                CallbackRun(delivery, self.seat, self.hands, returning_settles=self.hands.terms.returning_settles(True))
+            self.runner.arrived(
+                CallbackRun(
+                    delivery, self.scope, self.runner, returning_settles=self.runner.terms.returning_settles(True)
+                )
             )
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
-        self.seat.abandon(generation)
+        self.scope.abandon(generation)
 
     def connected(self, capabilities: Capabilities, /) -> None: ...
     def ready(self, source: Destination, generation: int, /) -> None: ...

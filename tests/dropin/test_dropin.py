@@ -201,7 +201,7 @@ def test_a_source_that_is_paused_keeps_what_comes_and_goes_on_with_it(caplog: py
 class Elsewhere(CopyPublisher):
     """Keeps copies until the test lets them out, as a connection with a thread of its own would."""
 
-    elsewhere = True
+    off_thread = True
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Outgoing, OnAnswer, IsAlive]] = []
@@ -211,11 +211,11 @@ class Elsewhere(CopyPublisher):
 
 
 def test_copies_that_go_out_elsewhere_are_never_part_of_a_transaction() -> None:
-    post = Elsewhere()
-    consumer = Consumer(Seen(raises), "artemis", post, policy=RedeliveryPolicy(dead_after=1))
+    publisher = Elsewhere()
+    consumer = Consumer(Seen(raises), "artemis", publisher, policy=RedeliveryPolicy(dead_after=1))
     assert consumer.memory.capabilities.atomic_move  # the broker could
     consumer.put("1")
-    [(out, answer, alive)] = post.waiting
+    [(out, answer, alive)] = publisher.waiting
     assert (str(out.target), alive()) == ("queue:DLQ.orders", True)
     answer("ok", "")
     consumer.clock.run_until_idle()
@@ -223,11 +223,11 @@ def test_copies_that_go_out_elsewhere_are_never_part_of_a_transaction() -> None:
 
 
 def test_a_copy_of_a_lost_delivery_is_known_to_be_of_no_use() -> None:
-    post = Elsewhere()
-    consumer = Consumer(Seen(raises), "artemis", post, policy=RedeliveryPolicy(dead_after=1))
+    publisher = Elsewhere()
+    consumer = Consumer(Seen(raises), "artemis", publisher, policy=RedeliveryPolicy(dead_after=1))
     consumer.put("1")
-    consumer.seat.abandon_all()
-    assert not post.waiting[0][2]()
+    consumer.scope.abandon_all()
+    assert not publisher.waiting[0][2]()
 
 
 def test_a_companion_sends_through_an_adapter_of_its_own_and_only_what_is_still_ours() -> None:
@@ -246,7 +246,7 @@ def test_a_companion_sends_through_an_adapter_of_its_own_and_only_what_is_still_
 def test_copies_and_settle_go_as_one_where_the_broker_can(monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[Outgoing] = []
     consumer = Consumer(Seen(raises), "artemis", policy=RedeliveryPolicy(dead_after=1))
-    monkeypatch.setattr(consumer.post, "store", lambda out, *_: stored.append(out))
+    monkeypatch.setattr(consumer.publisher, "store", lambda out, *_: stored.append(out))
     consumer.put("1")
     assert (stored, consumer.dead(), consumer.left()) == ([], [("1", "exhausted")], 0)
 
@@ -255,13 +255,13 @@ def test_an_aborted_transaction_is_not_tried_again_nor_is_the_callback(monkeypat
     seen = Seen(raises)
     consumer = Consumer(seen, "artemis", policy=RedeliveryPolicy(dead_after=1))
     moved: list[Delivery] = []
-    real = consumer.post.move
+    real = consumer.publisher.move
 
     def move(delivery: Delivery, outs: Any, answer: OnTransferred) -> None:
         moved.append(delivery)
         real(delivery, outs, answer)
 
-    monkeypatch.setattr(consumer.post, "move", move)
+    monkeypatch.setattr(consumer.publisher, "move", move)
     consumer.faults.refuse("DLQ.orders", times=1)
     consumer.put("1")
     consumer.clock.advance(5.0)

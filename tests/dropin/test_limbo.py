@@ -31,8 +31,8 @@ def consumers() -> Iterator[list[Consumer]]:
     some: list[Consumer] = []
     yield some
     for one in some:
-        if one.hands.terms.limbo is not None:
-            one.hands.terms.limbo.close()
+        if one.runner.terms.limbo is not None:
+            one.runner.terms.limbo.close()
 
 
 def parked(url: str) -> int:
@@ -76,7 +76,7 @@ def test_the_rest_goes_on_after_the_consumer_has_gone(url: str, consumers: list[
     consumer = Consumer(Seen(raises), limbo=url, policy=HOURS, delay="park", app_name="shop")
     consumers.append(consumer)
     consumer.put("1")
-    limbo = consumer.hands.terms.limbo
+    limbo = consumer.runner.terms.limbo
     assert limbo is not None
     limbo.close()
     with Limbo(url, app="shop", broker=consumer.broker, clock=consumer.clock) as other:
@@ -88,7 +88,7 @@ def test_a_limbo_that_cannot_be_had_is_said_before_the_callback_runs(tmp_path: P
     consumer = Consumer(seen, limbo=f"sqlite:///{tmp_path / 'nowhere' / 'limbo.db'}", policy=HOURS)
     consumer.memory.send(SOURCE, b"1")
     with pytest.raises(RedeliverError):
-        consumer.hands.learn(SOURCE)
+        consumer.runner.learn(SOURCE)
     assert seen.calls == []
 
 

@@ -14,7 +14,7 @@ from redeliver_mw import RedeliveryPolicy
 from redeliver_mw.adapter.capabilities import ScheduleRange, Settlement
 from redeliver_mw.message import Delivery
 from redeliver_mw.redelivery.delays import DelayOptions
-from tests.dropin.memory_driver import Consumer, MemorySeat, Message
+from tests.dropin.memory_driver import Consumer, MemoryScope, Message
 
 LATER = RedeliveryPolicy(dead_after=3, backoff=8.0)
 
@@ -38,14 +38,14 @@ class Times:
 def windowed(window: int | None, prefetch: int, **options: Any) -> tuple[Times, Consumer]:
     """Return a consumer whose driver says that its window is `window`; None: it does not say."""
 
-    class Seat(MemorySeat):
+    class Seat(MemoryScope):
         learns_window = True
 
         def window(self, consumer: Hashable) -> int | None:
             return window
 
     times = Times()
-    times.consumer = consumer = Consumer(times, prefetch=prefetch, seat=Seat, **options)
+    times.consumer = consumer = Consumer(times, prefetch=prefetch, scope=Seat, **options)
     return times, consumer
 
 
@@ -145,11 +145,11 @@ def test_a_consumer_that_settles_something_each_minute_is_not_warned(caplog: pyt
 
 
 def test_a_window_that_is_known_and_has_room_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    class Seat(MemorySeat):
+    class Seat(MemoryScope):
         def window(self, consumer: Hashable) -> int | None:
             return 3
 
-    consumer = Consumer(forgets, prefetch=3, settle="callback", seat=Seat)
+    consumer = Consumer(forgets, prefetch=3, settle="callback", scope=Seat)
     consumer.put("1", "2")
     consumer.clock.advance(200.0)
     assert warnings(caplog) == []
@@ -161,16 +161,16 @@ def test_a_window_that_is_known_and_has_room_is_not_warned_of(caplog: pytest.Log
 # -- a consumer that the code cancels -------------------------------------------------------------
 
 
-class Written(MemorySeat):
+class Written(MemoryScope):
     """What was written to the broker. The subscription lives on, so what is given back comes again."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.words: list[tuple[str, str]] = []
 
-    def write(self, delivery: Delivery, word: Settlement) -> None:
-        self.words.append((delivery.text, word))
-        super().write(delivery, word)
+    def write(self, delivery: Delivery, settlement: Settlement) -> None:
+        self.words.append((delivery.text, settlement))
+        super().write(delivery, settlement)
 
 
 def cancelled_after(*bodies: str) -> tuple[list[Message], Consumer, list[tuple[str, str]]]:
@@ -182,12 +182,12 @@ def cancelled_after(*bodies: str) -> tuple[list[Message], Consumer, list[tuple[s
         if message.text == "bad" and len(messages) <= len(bodies):
             message.nack()
 
-    consumer = Consumer(callback, prefetch=20, settle="callback", policy=LATER, delay="hold", seat=Written)
+    consumer = Consumer(callback, prefetch=20, settle="callback", policy=LATER, delay="hold", scope=Written)
     consumer.put(*bodies)
-    assert isinstance(consumer.seat, Written)
-    (generation,) = consumer.seat._live
-    consumer.seat.retire(generation)
-    return messages, consumer, consumer.seat.words
+    assert isinstance(consumer.scope, Written)
+    (generation,) = consumer.scope._live
+    consumer.scope.retire(generation)
+    return messages, consumer, consumer.scope.words
 
 
 def test_after_the_codes_own_cancel_held_messages_go_back_and_those_in_hand_can_be_settled() -> None:
@@ -205,7 +205,7 @@ def test_a_message_that_fails_after_the_codes_own_cancel_is_not_held() -> None:
 
 def test_what_was_in_hand_of_a_cancelled_consumer_is_lost_with_the_channel() -> None:
     messages, consumer, words = cancelled_after("one")
-    consumer.seat.abandon_all()
+    consumer.scope.abandon_all()
     messages[0].ack()
     assert words == []
     assert consumer.left() == 1

@@ -16,8 +16,11 @@ PAUSE = 0.3  # seconds, before a consumer that lost its broker tries again
 
 
 class Log:
-    """Every run is a line, written with one system call, so that a kill leaves whole lines: `begin BODY COUNT
-    SECONDS` and, when it succeeds, `done` with the same; the seconds are the machine's monotonic clock."""
+    """Write each run as a line, with one system call, so that a kill leaves whole lines.
+
+    The lines are `begin BODY COUNT SECONDS` and, when the run succeeds, `done` with the same; the seconds are the
+    machine's monotonic clock.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

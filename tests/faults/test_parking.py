@@ -103,7 +103,7 @@ def test_however_long_its_broker_is_away_nothing_is_given_up(
     """The tries of a parked message are for a broker that says no, not for one that cannot be asked."""
     tries: list[Any] = []
     back = LimboWorker.back
-    monkeypatch.setattr(LimboWorker, "back", lambda clerk, row, *rest: (tries.append(row), back(clerk, row, *rest)))
+    monkeypatch.setattr(LimboWorker, "back", lambda worker, row, *rest: (tries.append(row), back(worker, row, *rest)))
     host, port = parse_url(broker.url).hosts[0]
     assert port is not None
     fails = Fails()

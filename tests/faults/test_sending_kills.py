@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer whose handler sends is killed under load: nothing is lost, and where the broker has transactions nothing
-is there twice."""
+"""A consumer whose handler sends is killed under load: nothing is lost.
+
+Where the broker has transactions nothing is there twice.
+"""
 
 from __future__ import annotations
 

@@ -480,10 +480,12 @@ class Walk(RuleBasedStateMachine):
         self.generation += 1
 
     @invariant()
-    def no_more_wait_behind_sick_ones_than_may(self) -> None:
+    def no_more_wait_behind_retrying_ones_than_may(self) -> None:
         if self.count:
             assert self.lanes.behind <= ROOM
-            assert all(len(lane.waiting) <= MOST for lane in self.lanes._lanes.values() if lane.sick_since is not None)
+            assert all(
+                len(lane.waiting) <= MOST for lane in self.lanes._lanes.values() if lane.retrying_since is not None
+            )
 
     @invariant()
     def nobody_waits_for_nobody_and_nobody_is_forgotten(self) -> None:

@@ -237,7 +237,7 @@ class Pika(Carrier):
         return Made(case, _property_list(rng, entries, bare=about == "bare"), body, names, about)
 
     def as_the_driver_reads(self, wire: bytes) -> object:
-        """pika forgets how wide a number was, cuts fractions, and takes bytes that are UTF-8 for texts."""
+        """Pika forgets how wide a number was, cuts fractions, and takes bytes that are UTF-8 for texts."""
         return _plain(pika.data.decode_value(wire, 0)[0])
 
     def readable(self, made: Made) -> bool:
@@ -266,6 +266,7 @@ class Pika(Carrier):
             ready.set()
             while not over.is_set():
                 connection.process_data_events(0.05)
+            connection.sleep(1.0)  # the last copies are there; their answers, and the acks of the originals, may not be
             connection.close()
 
         thread = threading.Thread(target=run, name="dropin")

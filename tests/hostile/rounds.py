@@ -274,8 +274,10 @@ def _look_into_limbo(
     control: dict[str, Found],
     handler: Handler,
 ) -> None:
-    """Each message was handled, is parked, or was rejected and is a dead letter; one that cannot be copied is held, and
-    is the broker's again."""
+    """Check that each message was handled, is parked, or was rejected and is a dead letter.
+
+    One that cannot be copied is held, and the broker has it again.
+    """
     for words in (("list",), ("list", "--json"), ("show", "--limit", "100"), ("show", "--json", "--limit", "100")):
         code, _, found = command("limbo", *words, limbo)
         done.faults += found

@@ -131,7 +131,7 @@ def test_threads_that_count_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_drop_in_counts_as_well(tmp_path: Path) -> None:
     consumer = Consumer(lambda message: None, policy=POLICY, journal=tmp_path, journal_healthy="counts")
     consumer.put(*map(str, range(10)))
-    consumer.hands.terms.recorder.close()
+    consumer.runner.terms.recorder.close()
     assert sum(count.messages for count in read_healthy_counts(tmp_path)) == 10
     assert list(read_segments(tmp_path)) == []
 

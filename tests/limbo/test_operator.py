@@ -34,14 +34,14 @@ def test_given_up_looked_at_repaired_by_sql_and_gone(url: str, tmp_path: Path) -
     def publish(row: Parked) -> None:
         if row.out.target.name == "orders":
             seen.append((row.out.copy_id, time.monotonic()))
-            clerk.published(row)
+            worker.published(row)
         else:
-            clerk.failed(row, f"no queue {row.out.target.name}", again=0.0)
+            worker.failed(row, f"no queue {row.out.target.name}", again=0.0)
 
-    clerk = LimboWorker(Limbo(url, app="shop", retry=5).open(), publish)
-    clerk.start()
+    worker = LimboWorker(Limbo(url, app="shop", retry=5).open(), publish)
+    worker.start()
     try:
-        clerk.park(Parking(message(1, target=message().target.parse("oders")), time.time()), lambda *_: None)
+        worker.park(Parking(message(1, target=message().target.parse("oders")), time.time()), lambda *_: None)
         while "6" not in type_in(url, "SELECT delivery_count FROM dms_limbo_msg"):
             time.sleep(0.05)
         listed = redeliver(tmp_path, "limbo", "list", url)
@@ -58,7 +58,7 @@ def test_given_up_looked_at_repaired_by_sql_and_gone(url: str, tmp_path: Path) -
         assert [copy_id for copy_id, _ in seen] == ["copy-1"]
         assert seen[0][1] - began < 3.5  # 3 s, and what it takes to start the program
     finally:
-        assert clerk.stop(30)
+        assert worker.stop(30)
     assert count(url) == 0
 
 

@@ -37,8 +37,10 @@ def world(
     waits: Waits = short,
     days: int = 1,
 ) -> Handovers:
-    """So many handovers on each way (from, to) on each day, at any time of it; `clock` is how far a host is ahead at
-    such seconds since the first day began."""
+    """Draw so many handovers on each way (from, to) on each day, at any time of it.
+
+    `clock` is how far a host is ahead at such seconds since the first day began.
+    """
     before = np.repeat([way[0] for way in ways], each * days)
     after = np.repeat([way[1] for way in ways], each * days)
     ends_s = rng.uniform(0, days * 86_400, len(before))
@@ -144,8 +146,11 @@ def test_waits_that_are_longer_on_one_way_stay_within_the_error() -> None:
 
 
 def any_world(seed: int, skew_s: float) -> tuple[Handovers, list[HostDay], np.ndarray]:
-    """Some ways between two to six hosts; each has waits of its own, exponential or without a mean, from 10 ms to
-    minutes. Timers are up to 10 ms early. Every second host is out by up to `skew_s`, all by up to 50 ms."""
+    """Draw some ways between two to six hosts.
+
+    Each has waits of its own, exponential or without a mean, from 10 ms to minutes. Timers are up to 10 ms early. Every
+    second host is out by up to `skew_s`, all by up to 50 ms.
+    """
     rng = default_rng(seed)
     hosts = int(rng.integers(2, 7))
     ways = rng.permutation(both_ways(hosts))[: int(rng.integers(1, hosts * hosts + 1))]

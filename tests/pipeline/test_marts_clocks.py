@@ -165,7 +165,7 @@ def test_where_too_few_handovers_tell_the_page_says_whose_times_are_not_known(
     assert run(["pipeline", "insights", lake.root]) == 0
     said = capsys.readouterr().err
     assert "The times of 10 of 10 messages that were tried more than once (100 %) contradict each other" in said
-    assert "How far the clock of web-2 may be off cannot be told" in said
+    assert "How far the clock of web-2 may be off is not known" in said
     known = report(spark, lake)
     assert (known.clocks.histories, known.clocks.disorder, known.clocks.unknown) == (10, 10, ("web-2",))
     assert "Keep the clocks of all hosts in step, with NTP" in words(page(known))

@@ -69,7 +69,7 @@ def test_a_policy_that_the_records_spell_whole_is_the_one_in_use() -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (decided("dead after 4 failures; rest 1 s"), NO_TEXT),
+        (decided("dead after 4 failures; delay 1 s"), NO_TEXT),
         (decided("nonsense"), NO_TEXT),
         (decided(""), NO_TEXT),
         (decided("; ".join(f"{n}:{n}000" for n in range(1, 99))[:497] + "..."), CUT_OFF),

@@ -63,7 +63,7 @@ def test_histories_that_contradict_themselves_are_told_with_their_share() -> Non
     known = clocks([clock("a"), clock("b", None, "unknown")], order(120))
     first, second = told(known)
     assert first.startswith("The times of 120 of 1,000 messages that were tried more than once (12 %) contradict")
-    assert second == "How far the clock of b may be off cannot be told for all of the time."
+    assert second == "How far the clock of b may be off is not known for all of the time."
     assert cure(known) == "Keep the clocks of all hosts in step, with NTP or chrony."
 
 

@@ -124,7 +124,7 @@ def test_the_sample_is_told_in_numbers_that_its_histories_have(shown: str) -> No
     failed, healed = len(made.histories), sum(one.healed for one in made.histories)
     everything = failed + sum(made.healthy.values())
     assert f"1 in {round(everything / failed)} messages failed at least once" in text
-    assert f"{share(healed / failed)} healed by themselves and {share(1 - healed / failed)} died" in text
+    assert f"{share(healed / failed)} recovered by themselves and {share(1 - healed / failed)} died" in text
     died = [one for one in made.histories if not one.healed]
     assert count(len(died)) in text
     assert f"{count(sum(len(one.times_us) for one in died))} attempts at messages that died" in text
@@ -169,7 +169,7 @@ def test_one_message_that_failed_is_spoken_of_in_the_singular() -> None:
         storms=[window(0, 10, 1)], outcomes=[{"outcome": "accepted", "n": 1}], recovery=[recovered(0, 2, 1)]
     )
     text = told(rows)
-    assert "One message failed. It healed." in text
+    assert "One message failed. It recovered." in text
     assert "1 way of failing" in text
     assert "1 messages" not in text
 
@@ -186,7 +186,7 @@ def test_a_failure_that_never_heals_is_to_be_retried_no_more() -> None:
     )
     text = told(rows)
     assert "Stop retrying failure 1 in orders : ValueError: no" in text
-    assert "None of 100 messages ever healed; 700 attempts and 7 min of handler time went for nothing." in text
+    assert "None of 100 messages ever recovered; 700 attempts and 7 min of handler time went for nothing." in text
     # the upper Wilson bound of 0 in 100 is 3.7 %
     assert "With 95 % confidence fewer than 3.7 % ever do in that time." in text
 
@@ -251,7 +251,7 @@ def test_what_was_never_tried_again_has_no_curve() -> None:
     )
     text = told(rows)
     assert "never tried again" in text
-    assert "healed by when" not in text
+    assert "recovered by when" not in text
 
 
 def advised(choice: dict[str, Any], *candidates: dict[str, Any]) -> str:
@@ -288,9 +288,9 @@ def test_a_change_is_told_with_what_it_saves_costs_and_how_sure_it_is() -> None:
             pareto=True,
         ),
     )
-    assert "90 % of those that fail would heal instead of 50 %: 20 dead letters instead of 100." in text
+    assert "90 % of those that fail would recover instead of 50 %: 20 dead letters instead of 100." in text
     assert "It costs 300 attempts: 5.5 attempts for each instead of 4.0." in text
-    assert "Half of those that heal are back within 5 min (today 5 s), 95 % within 2 h (today 30 s)." in text
+    assert "Half of those that recover are back within 5 min (today 5 s), 95 % within 2 h (today 30 s)." in text
     assert (
         "change dead letters by -100 to -60, attempts by +200 to +400, the median wait by +4 min to +6 min "
         "(95 % intervals)" in text
@@ -348,7 +348,7 @@ def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed
         choices=[{"destination": "orders", "today": "a", "best": "b"}],
     )
     text = told(rows)
-    assert "predicted that 50 % of 200 messages under policy abc would heal within 1 min" in text
+    assert "predicted that 50 % of 200 messages under policy abc would recover within 1 min" in text
     assert f"{share(observed)} did" in text
     assert ("That is more than chance allows" in text) == wrong
 
@@ -382,8 +382,8 @@ def test_what_is_all_extrapolated_is_called_a_guess_and_to_be_tried_on_a_few() -
         ),
     )
     assert "This is a guess: for 25 % of the messages it tries when nothing was ever tried here" in text
-    assert "between 10 % and 100 % would heal." in text
-    assert "How long those that heal would take is not known." in text
+    assert "between 10 % and 100 % would recover." in text
+    assert "How long those that recover would take is not known." in text
     assert "try another policy on a few" in text
 
 

@@ -72,10 +72,10 @@ def test_what_stands_inside_a_dropped_name_is_dropped_too() -> None:
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ('dropAll="false" dropOnly="Q.[0-9]{3}"', "cannot be said here"),
-        ('dropAll="false" dropOnly="A|B"', "cannot be said here"),
-        ('dropAll="false" dropOnly="A.*.b"', "cannot be said here"),
-        ('dropAll="false" dropOnly="A*"', "cannot be said here"),
+        ('dropAll="false" dropOnly="Q.[0-9]{3}"', "cannot be written here"),
+        ('dropAll="false" dropOnly="A|B"', "cannot be written here"),
+        ('dropAll="false" dropOnly="A.*.b"', "cannot be written here"),
+        ('dropAll="false" dropOnly="A*"', "cannot be written here"),
         ('dropOnly="A"', "dropAll"),
         ('dropAll="false"', "drops nothing"),
         ('dropal="false"', "Did you mean dropAll?"),

@@ -187,8 +187,8 @@ def test_the_version_is_that_of_all_arms_and_without_arms_the_one_it_was() -> No
 
 def test_its_text_names_the_arms() -> None:
     assert BASE.replace(arms={"patient": (0.05, {"backoff": 60})}).text == (
-        "dead after 5 failures; rest 1: 1 s, 2: 5 s; queue:dead.$; "
-        "arm patient (5%): dead after 5 failures; rest 60 s; queue:dead.$"
+        "dead after 5 failures; delay 1: 1 s, 2: 5 s; queue:dead.$; "
+        "arm patient (5%): dead after 5 failures; delay 60 s; queue:dead.$"
     )
 
 

@@ -174,7 +174,7 @@ def test_a_drop_in_tells_the_arms_of_successes_and_failures(tmp_path: Path) -> N
     consumer = Consumer(callback, policy=POLICY.replace(dead_letter="queue:DLQ.$"), journal=tmp_path)
     consumer.put(*map(str, range(40)))
     consumer.clock.advance(10)
-    consumer.hands.terms.recorder.close()
+    consumer.runner.terms.recorder.close()
     records = list(read_segments(tmp_path))
     assert len(records) == 60
     policy = POLICY.replace(dead_letter="queue:DLQ.$")

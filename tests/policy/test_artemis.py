@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""address-settings: fields, merging, delays, ends. H1 to H17 are the vectors of the five-languages facts: the
-user manual of Artemis (doc), its own tests and classes (src), or arithmetic on those (derived)."""
+"""address-settings: fields, merging, delays, ends.
+
+H1 to H17 are the vectors of the five-languages facts: the user manual of Artemis (doc), its own tests and classes
+(src), or arithmetic on those (derived).
+"""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_whatever_differs_is_listed_as_lost(source: str, target: str, policies: 
     said, lost = converted(policies, source)
     assert_listed(policies, said, lost)
     again, missing = converted(said, target)
-    event(f"{'all' if not missing else 'part'} of it can be said")
+    event(f"{'all' if not missing else 'part'} of it can be written")
     assert_listed(said, again, missing)
 
 

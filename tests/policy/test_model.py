@@ -343,8 +343,8 @@ def test_the_version_is_the_same_in_another_process() -> None:
 def test_the_text_fits_a_header_and_is_one_line() -> None:
     long = RedeliveryPolicy(backoff=[float(n) for n in range(1, 500)])
     assert len(long.text) == 500
-    assert RedeliveryPolicy().text == "dead after 7 failures; rest 1 s times 2 up to 60 s; queue:DLQ.$"
-    assert RedeliveryPolicy.parse("  ", "jmsjca").text == "never dead; rest 0 s; keep"
+    assert RedeliveryPolicy().text == "dead after 7 failures; delay 1 s times 2 up to 60 s; queue:DLQ.$"
+    assert RedeliveryPolicy.parse("  ", "jmsjca").text == "never dead; delay 0 s; keep"
     native = "1:10;\n2:20"
     assert RedeliveryPolicy.parse(native).text == "1:10; 2:20"
 

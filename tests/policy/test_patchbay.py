@@ -199,7 +199,7 @@ def _resolved(policy: RedeliveryPolicy, failures: int, source: Destination) -> o
     ("policy", "said"),
     [
         (RedeliveryPolicy(9, [1.0, 2.0], "D", expiry=reader.FOR_EVER.expiry), "one delay for all"),
-        (RedeliveryPolicy(None, 1.0, None), "there are no rests"),
+        (RedeliveryPolicy(None, 1.0, None), "there are no delays"),
         (RedeliveryPolicy(100, 0.0, "D", expiry=reader.FOR_EVER.expiry), "at most 99"),
         (RedeliveryPolicy(9, 1.0, None, "discard"), "has to go somewhere"),
         (RedeliveryPolicy(9, 1.0, "D"), "what expires is dropped"),

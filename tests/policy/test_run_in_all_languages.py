@@ -41,10 +41,10 @@ def test_a_rest_that_grows_is_the_same_in_every_language_that_can_say_it(spellin
         ("activemq-client", '<redeliveryPolicy queue="orders" maximumRedeliveries="2"'),
         ("patchbay", "max-attempts 3, delay 1000"),
         # of what comes together from several places, what it does is told
-        ("weblogic", "dead after 3 failures; rest 1 s; queue:dead.orders; expired: discard"),
-        ("artemis", "dead after 3 failures; rest 1 s; queue:dead.orders; expired: discard"),
-        ("hornetq", "dead after 3 failures; rest 1 s; queue:dead.orders; expired: discard"),
-        ("native", "dead after 3 failures; rest 1 s"),
+        ("weblogic", "dead after 3 failures; delay 1 s; queue:dead.orders; expired: discard"),
+        ("artemis", "dead after 3 failures; delay 1 s; queue:dead.orders; expired: discard"),
+        ("hornetq", "dead after 3 failures; delay 1 s; queue:dead.orders; expired: discard"),
+        ("native", "dead after 3 failures; delay 1 s"),
     ],
 )
 def test_the_dead_letter_names_the_policy_in_its_own_words(spelling: str, said: str) -> None:

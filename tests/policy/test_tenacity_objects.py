@@ -174,7 +174,7 @@ def test_a_retry_matches_what_it_matches_in_tenacity(retry: Any) -> None:
 
 
 def no_stop(_call: Any) -> bool:
-    """tenacity would call it; nobody can read it."""
+    """Tenacity would call it; nobody can read it."""
     return True
 
 

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""WebLogic's JMS module: templates, limits, delays, error destinations, expiry. W1 to W11 are the vectors of the
-five-languages facts; all of them are readings of the manual page that is the seed."""
+"""WebLogic's JMS module: templates, limits, delays, error destinations, expiry.
+
+W1 to W11 are the vectors of the five-languages facts; all of them are readings of the manual page that is the seed.
+"""
 
 from __future__ import annotations
 

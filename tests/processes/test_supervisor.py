@@ -66,7 +66,7 @@ class Floor:
         self.started: list[Hand] = []
         self.memory = True
         self.supervisor = Supervisor(self._start, wanted)
-        self.turn()
+        self.run_once()
 
     def _start(self, share: ProcessShare) -> Hand:
         if not self.memory:
@@ -74,28 +74,28 @@ class Floor:
         self.started.append(Hand(share, 100 + len(self.started)))
         return self.started[-1]
 
-    def turn(self, after: float = 0.0) -> float:
+    def run_once(self, after: float = 0.0) -> float:
         self.now += after
-        return self.supervisor.turn(self.now)
+        return self.supervisor.run_once(self.now)
 
     def up(self, *processes: Hand, of: int) -> None:
         for one in processes:
             one.said.append(ChildStarted(of, STOP_TIMEOUT))
-        self.turn()
+        self.run_once()
 
     def ask(self) -> None:
         self.supervisor.ask()
-        self.turn()
+        self.run_once()
 
     def die(self, process: Hand, code: int = -signal.SIGKILL) -> None:
         process.code = code
-        self.turn()
+        self.run_once()
 
 
 def all_up(wanted: int) -> Floor:
     floor = Floor(wanted)
     floor.up(floor.started[0], of=wanted)
-    floor.turn()
+    floor.run_once()
     floor.up(*floor.started[1:], of=wanted)
     assert len(floor.started) == wanted
     return floor
@@ -109,45 +109,45 @@ def test_the_pause_doubles_from_half_a_second_to_thirty() -> None:
 
 def test_the_others_are_started_when_the_first_is_up() -> None:
     floor = Floor(3)
-    floor.turn(50.0)
+    floor.run_once(50.0)
     assert [one.share for one in floor.started] == [ProcessShare(0, 3)]
     floor.up(floor.started[0], of=3)
-    floor.turn()
+    floor.run_once()
     assert [one.share for one in floor.started] == [ProcessShare(0, 3), ProcessShare(1, 3), ProcessShare(2, 3)]
 
 
 def test_a_process_that_has_died_is_started_when_its_pause_is_over_and_not_before() -> None:
     floor = all_up(2)
-    floor.turn(10.0)
+    floor.run_once(10.0)
     floor.die(floor.started[1])
-    assert floor.turn(0.2) == pytest.approx(0.3)
+    assert floor.run_once(0.2) == pytest.approx(0.3)
     assert len(floor.started) == 2
-    floor.turn(0.3)
+    floor.run_once(0.3)
     assert [one.share for one in floor.started[2:]] == [ProcessShare(1, 2)]
     floor.die(floor.started[2])
-    assert floor.turn() == pytest.approx(1.0)
+    assert floor.run_once() == pytest.approx(1.0)
     floor.die(floor.started[0])
-    assert floor.turn() == pytest.approx(0.5)  # each has pauses of its own
+    assert floor.run_once() == pytest.approx(0.5)  # each has pauses of its own
 
 
 def test_a_process_that_lived_for_a_minute_has_its_first_pause_again() -> None:
     floor = all_up(1)
     for _ in range(4):
         floor.die(floor.started[-1])
-        floor.turn(100.0)
-    floor.turn(STEADY)
+        floor.run_once(100.0)
+    floor.run_once(STEADY)
     floor.die(floor.started[-1])
-    assert floor.turn() == pytest.approx(0.5)
+    assert floor.run_once() == pytest.approx(0.5)
 
 
 def test_what_cannot_be_started_for_want_of_memory_is_tried_again() -> None:
     floor = all_up(2)
     floor.memory = False
     floor.die(floor.started[1])
-    floor.turn(0.5)
+    floor.run_once(0.5)
     assert len(floor.started) == 2
     floor.memory = True
-    floor.turn(1.0)
+    floor.run_once(1.0)
     assert len(floor.started) == 3
 
 
@@ -159,7 +159,7 @@ def test_a_world_that_is_absent_is_an_error_at_the_start_and_a_pause_later() -> 
     later = all_up(2)
     later.started[0].said.append(ChildFailed(1, "no broker answers"))
     later.die(later.started[0], 1)
-    later.turn(0.5)
+    later.run_once(0.5)
     assert (later.supervisor.is_over, len(later.started)) == (False, 3)
 
 
@@ -168,7 +168,7 @@ def test_two_wrong_configurations_at_once_are_told_once_and_end_all() -> None:
     for one in floor.started[1:]:
         one.said.append(ChildFailed(2, "it is no App"))
         one.code = 2
-    floor.turn()
+    floor.run_once()
     assert floor.started[0].told == ["stop"]
     floor.die(floor.started[0], 0)
     assert (floor.supervisor.is_over, floor.supervisor.outcome) == (True, SupervisorResult(2, "it is no App"))
@@ -180,22 +180,22 @@ def test_a_stop_starts_nobody_any_more_and_ends_with_0() -> None:
     floor.die(floor.started[2])
     floor.ask()
     assert [one.told for one in floor.started] == [["stop"], ["stop"], ["close"]]
-    floor.turn(1.0)
+    floor.run_once(1.0)
     assert len(floor.started) == 3
     floor.die(floor.started[0], 0)
     floor.die(floor.started[1], -signal.SIGTERM)  # it got the signal itself, before it could handle it
     assert (floor.supervisor.is_over, floor.supervisor.outcome) == (True, SupervisorResult(0))
-    assert floor.turn() == math.inf
+    assert floor.run_once() == math.inf
 
 
 def test_who_does_not_end_after_its_stop_timeout_is_killed_and_that_is_told() -> None:
     floor = all_up(2)
     floor.ask()
     floor.die(floor.started[0], 0)
-    assert floor.turn(STOP_TIMEOUT + CLOSING - 0.1) == pytest.approx(0.1)
+    assert floor.run_once(STOP_TIMEOUT + CLOSING - 0.1) == pytest.approx(0.1)
     assert "kill" not in floor.started[1].told
-    floor.turn(0.1)
-    floor.turn()
+    floor.run_once(0.1)
+    floor.run_once()
     assert floor.started[1].told == ["stop", "kill", "close"]
     assert floor.supervisor.outcome == SupervisorResult(1, "process 2 (pid 101) was killed by SIGKILL")
 
@@ -205,8 +205,8 @@ def test_a_second_signal_leaves_ten_seconds() -> None:
     floor.ask()
     floor.ask()
     assert floor.started[0].told == ["stop", "hurry"]
-    assert floor.turn(AT_ONCE - 1.0) == pytest.approx(1.0)
-    floor.turn(1.0)
+    assert floor.run_once(AT_ONCE - 1.0) == pytest.approx(1.0)
+    floor.run_once(1.0)
     assert floor.started[0].told == ["stop", "hurry", "kill"]
 
 
@@ -241,8 +241,8 @@ def test_a_process_that_hangs_after_its_last_word_is_killed() -> None:
     """A thread of the user's own that is no daemon would keep it for ever."""
     floor = all_up(1)
     floor.started[0].said.append(ChildEnded())
-    assert floor.turn() == pytest.approx(FAREWELL)
-    floor.turn(FAREWELL)
-    floor.turn()
+    assert floor.run_once() == pytest.approx(FAREWELL)
+    floor.run_once(FAREWELL)
+    floor.run_once()
     assert floor.started[0].told == ["kill", "close"]
     assert (floor.supervisor.is_over, floor.supervisor.outcome) == (True, SupervisorResult(0))

@@ -158,7 +158,7 @@ def test_a_failure_is_held_run_again_with_its_count_and_accepted_when_it_succeed
     assert core.the(RunHandler).delivery is d
     assert (d.failures, d.delivery_count) == (1, 2)
     core.feed(HandlerSucceeded(d, core.at))
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.the(RecordAttempt).outcome == "accepted"
     assert core.feed(SettleWritten(1)) == []
     assert core.kept == core.interceptor.waiting_for_answers == 0
@@ -172,7 +172,7 @@ def test_a_dead_letter_is_settled_only_after_every_target_has_confirmed() -> Non
     assert core.of(Settle) == []
     assert not any(isinstance(c, Settle) for c in core.answer(second))
     core.answer(first)
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.the(RecordAttempt).outcome == "dead_lettered"
 
 
@@ -194,7 +194,7 @@ def test_only_the_targets_not_yet_confirmed_are_tried_again_and_ever_more_slowly
     assert "audit" in halts[0].reason
     assert "DLQ" not in halts[0].reason
     core.answer(bad)
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.the(ResumeSource).source == SOURCE
 
 
@@ -222,7 +222,7 @@ def test_a_late_answer_after_the_loss_finishes_the_ledger() -> None:
     assert core.of(Settle) == []
     assert core.the(RecordAttempt).outcome == "dead_lettered"
     core.arrive(again(d))
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.of(RunHandler) == core.of(PublishCopy) == []
 
 
@@ -235,7 +235,7 @@ def test_a_copy_that_is_out_on_a_living_link_is_awaited_and_its_end_told_once() 
         core.arrive(d := again(d))
         assert core.of(PublishCopy) == core.of(Settle) == []
     core.answer(first)
-    assert (core.the(Settle).word, core.the(Settle).delivery.generation) == ("accepted", 3)
+    assert (core.the(Settle).settlement, core.the(Settle).delivery.generation) == ("accepted", 3)
     assert [record.outcome for record in core.of(RecordAttempt)] == ["dead_lettered"]
 
 
@@ -277,7 +277,7 @@ def held_beside_a_lost_run(policy: RedeliveryPolicy) -> tuple[Core, Delivery]:
 def test_what_is_held_here_is_discarded_when_a_lost_run_of_it_was_its_last() -> None:
     core, d = held_beside_a_lost_run(RedeliveryPolicy(2, 5.0, on_dead="discard"))
     core.fail(d)
-    assert (core.the(Settle).word, core.the(Settle).delivery.generation) == ("accepted", 2)
+    assert (core.the(Settle).settlement, core.the(Settle).delivery.generation) == ("accepted", 2)
     assert [record.outcome for record in core.of(RecordAttempt)] == ["discarded"]
 
 
@@ -295,7 +295,7 @@ def test_reject_is_dead_lettered_at_once_and_ignored_errors_are_accepted() -> No
     core.fail(delivery("a"), Reject("no such customer"))
     assert core.the(PublishCopy).out.headers["redeliver_reason"] == "rejected"
     core.fail(delivery("b"), KeyError("k"))
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.of(PublishCopy) == []
 
 
@@ -312,7 +312,7 @@ def test_an_undecodable_message_is_dead_lettered_at_once_unless_retry_on_names_t
 def test_a_policy_that_discards_settles_without_a_copy() -> None:
     core = Core(RedeliveryPolicy(1, 5.0, on_dead="discard"))
     core.fail(delivery())
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.the(RecordAttempt).outcome == "discarded"
     assert core.of(PublishCopy) == []
 
@@ -392,7 +392,7 @@ def test_a_handler_that_succeeds_after_the_loss_is_not_run_again() -> None:
     assert core.of(Settle) == []
     assert core.the(RecordAttempt).outcome == "accepted"
     core.arrive(again(d))
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
 
 
 def test_a_last_failure_after_the_loss_is_a_dead_letter_at_the_redelivery() -> None:
@@ -414,7 +414,7 @@ def test_a_verdict_of_nothing_to_send_after_the_loss_settles_the_redelivery(poli
     core.fail(d)
     core.arrive(again(d))
     assert core.of(RunHandler) == []
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
 
 
 def test_a_strangers_dead_letter_lives_again_from_zero() -> None:
@@ -572,7 +572,7 @@ def test_a_longer_rest_takes_hop_after_hop_until_the_last_bit_is_held() -> None:
     while stores := core.of(PublishCopy):
         hops.append(stores[0].after)
         core.answer(stores[0])
-        assert core.the(Settle).word == "accepted"
+        assert core.the(Settle).settlement == "accepted"
         core.sleep(hops[-1])
         core.arrive(d := arrival_of(stores[0].out))
     assert hops == [16.0, 8.0]
@@ -713,7 +713,7 @@ def test_it_is_given_back_alone_before_the_ack_timeout_and_its_verdict_stands() 
     core.fail(d, ran=100.0)
     assert core.the(StartTimer).seconds == 800.0, "counted from when its handler began"
     core.due(core.the(StartTimer))
-    assert core.the(Settle).word == "released"
+    assert core.the(Settle).settlement == "released"
     core.feed(SettleWritten(core.the(Settle).token))
     assert len(core.interceptor.budget_of(SOURCE).apart) == 0
     core.arrive(delivery(redelivered=True))
@@ -741,7 +741,7 @@ def test_a_long_rest_of_what_cannot_be_copied_is_waited_out_over_several_deliver
     while not core.of(RunHandler):
         assert core.of(PublishCopy) == core.of(PauseSource) == []
         if core.of(Settle):
-            assert core.the(Settle).word == "released"
+            assert core.the(Settle).settlement == "released"
             core.feed(SettleWritten(core.the(Settle).token))
             waits.append(0.0)
             core.arrive(delivery(redelivered=True))
@@ -801,7 +801,7 @@ def test_with_a_limbo_its_dead_letter_is_kept_there_whole_and_only_then_is_it_ac
     assert core.of(Settle) == core.of(PauseSource) == []
     assert core.the(Log).level == "warning"
     core.answer(store)
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.the(RecordAttempt).outcome == "dead_lettered"
     assert core.the(RecordAttempt).targets == ()
 
@@ -816,7 +816,7 @@ def test_a_letter_whose_answer_was_lost_is_sent_again_under_its_id() -> None:
     core.arrive(again(d))
     assert core.the(PublishCopy).out.copy_id == first.out.copy_id
     core.answer(core.the(PublishCopy))
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
 
 
 def test_a_message_that_becomes_a_letter_again_is_another_letter() -> None:
@@ -852,7 +852,7 @@ def test_a_limbo_that_is_away_pauses_the_source_after_three_tries_as_for_others(
     core.due(core.the(StartTimer))
     core.answer(core.the(PublishCopy))
     core.the(ResumeSource)
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
 
 
 def test_a_dead_letter_that_the_broker_can_never_take_goes_into_the_limbo_for_that_target() -> None:
@@ -865,7 +865,7 @@ def test_a_dead_letter_that_the_broker_can_never_take_goes_into_the_limbo_for_th
     assert letter.out.headers["redeliver_uncopyable"] == "its header frame is too large"
     assert letter.due_us is not None
     core.answer(letter)
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
     assert core.the(RecordAttempt).targets == (DLQ,)
 
 
@@ -928,7 +928,7 @@ def test_a_nack_gives_it_back_uncounted_after_its_rest() -> None:
     core, d = Core(ways=NACK), delivery()
     core.fail(d)
     core.due(core.the(StartTimer))
-    assert core.the(Settle).word == "released"
+    assert core.the(Settle).settlement == "released"
     core.feed(SettleWritten(core.the(Settle).token))
     core.arrive(delivery(redelivered=True))
     assert core.the(RunHandler).delivery.failures == 1
@@ -1000,7 +1000,7 @@ def test_stopping_sends_what_is_held_on_as_a_stamped_copy() -> None:
     assert store.out.headers["redeliver_failures"] == "1"
     assert "redeliver_reason" not in store.out.headers
     core.answer(store)
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
 
 
 def test_a_run_that_a_stop_cancels_keeps_its_count_on_a_retry_copy_that_is_no_dead_letter() -> None:
@@ -1055,7 +1055,7 @@ def test_a_dead_letter_and_its_settle_are_one_transaction_which_ends_the_story()
     assert not core.of(Settle)
     assert core.the(RecordAttempt).outcome == "dead_lettered"
     core.arrive(again(d))
-    assert core.the(Settle).word == "accepted"  # it was settled: its twin is not run
+    assert core.the(Settle).settlement == "accepted"  # it was settled: its twin is not run
 
 
 @pytest.mark.parametrize(("word", "runs"), [("refused", 1), ("silent", 0)])
@@ -1211,7 +1211,7 @@ def test_the_last_crash_that_a_policy_allows_leads_to_a_dead_letter_that_says_so
     for letter in letters:
         core.answer(letter)
     assert core.the(RecordAttempt).reason == "crashed"
-    assert core.the(Settle).word == "accepted"
+    assert core.the(Settle).settlement == "accepted"
 
 
 # -- messages without an id ------------------------------------------------------------------------
@@ -1365,7 +1365,7 @@ def test_the_ledger_hears_that_a_message_is_over_when_its_settle_is_written_and_
     core, d = Core(RedeliveryPolicy(1, 5.0, "queue:audit"), ledger=ledger), delivery()
     core.fail(d)
     core.answer(core.the(PublishCopy))
-    assert (core.the(Settle).word, ledger.ended) == ("accepted", 0)
+    assert (core.the(Settle).settlement, ledger.ended) == ("accepted", 0)
     core.feed(SettleWritten(core.the(Settle).token))
     assert ledger.ended == 1
 
@@ -1375,7 +1375,7 @@ def test_the_ledger_keeps_what_was_given_back() -> None:
     core, d = Core(ways=NACK, ledger=ledger), delivery()
     core.fail(d)
     core.due(core.the(StartTimer))
-    assert core.the(Settle).word == "released"
+    assert core.the(Settle).settlement == "released"
     core.feed(SettleWritten(core.the(Settle).token))
     assert ledger.ended == 0
 

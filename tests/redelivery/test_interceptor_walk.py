@@ -268,7 +268,7 @@ class World:
     def written(self, token: int) -> None:
         c = self.settles.pop(token)
         message = self.message_of.pop(c.delivery)
-        if c.word == "released":
+        if c.settlement == "released":
             message.queued = message.redelivered = True
         if c.marks is not None:
             message.native = replace(message.native, headers=dict(c.marks))
@@ -359,10 +359,10 @@ class World:
                     self.check_store(token, out)
                     self.ready[out.copy_id] = self.now + after
                 self.transactions[token] = c
-            case Settle(token, d, word):
+            case Settle(token, d, settlement):
                 self.check_live(d)
                 assert token not in self.settles, "settled twice"
-                if word == "accepted":
+                if settlement == "accepted":
                     self.check_accept(self.message_of[d])
                 if c.marks is not None:  # whoever gets it next knows how often it has failed
                     assert c.marks["redeliver_failures"] == str(self.message_of[d].failures)
@@ -413,7 +413,7 @@ class World:
         message.accepted = True
 
     def check(self) -> None:
-        """What holds after every step: the budget, and that every story has a way out."""
+        """What holds after every step: the budget, and that every tracked delivery has a way out."""
         i = self.interceptor
         deliveries, effects = i._deliveries, i._effects
         ways, places = i.plans[SOURCE].ways, i.budget_of(SOURCE)
@@ -422,24 +422,24 @@ class World:
         assert kept <= 1 + ways.apart_beyond or self.halted, "the hold budget is exceeded without a pause"
         assert len(places.apart) <= ways.apart or self.halted, "more are kept apart than there are places"
         running = {deliveries.by_delivery.get(d) for d in self.running}
-        heirs = {heir for d, heir in i._orphaned._waiting.items() if d in self.running}
+        waiting_redeliveries = {redelivery for d, redelivery in i._orphaned._waiting.items() if d in self.running}
         sent = {copy_id for _, copy_id in self.open}
 
-        def awaits(story: Any) -> bool:
-            return any(story in waiting and copy_id in sent for copy_id, waiting in effects._awaited.items())
+        def awaits(tracked: Any) -> bool:
+            return any(tracked in waiting and copy_id in sent for copy_id, waiting in effects._awaited.items())
 
-        for token, story in deliveries.by_token.items():
-            answers = any(t == token for t, _ in self.open) or token in self.transactions or awaits(story)
+        for token, tracked in deliveries.by_token.items():
+            answers = any(t == token for t, _ in self.open) or token in self.transactions or awaits(tracked)
             ways_out = {
-                State.RUNNING: story in running | heirs,
+                State.RUNNING: tracked in running | waiting_redeliveries,
                 State.HELD: token in self.timers and not self.stopping,
                 State.MOVING: answers,
                 State.BACKING_OFF: token in self.timers,
                 State.STRANDED: token in self.timers or self.stopping or not given_back,
                 State.SETTLING: token in self.settles,
-                State.ABANDONED: story in running or answers,
+                State.ABANDONED: tracked in running or answers,
             }
-            assert ways_out[story.state], f"no way out of {story.state}"
+            assert ways_out[tracked.state], f"no way out of {tracked.state}"
         if not (self.running or self.open or self.transactions or self.message_of or self.timers):
             waiting = (i._orphaned._runs, i._orphaned._waiting, effects._flying, effects._awaited)
             left = (deliveries.by_token, deliveries.by_delivery, places.held, places.apart, *waiting)
@@ -459,7 +459,7 @@ class World:
         def rest(at: float | None) -> float:
             return 0.0 if at is None else round(max(0.0, at - now), 3)
 
-        def story(s: Any) -> Any:
+        def summary(s: Any) -> Any:
             if s.state is State.ABANDONED:  # only its answers still matter
                 return (no[s.token], s.delivery.tag, frozenset(s.open), frozenset(s.confirmed))
             transfer = s.transfer and (
@@ -502,19 +502,22 @@ class World:
             return (m.name, m.failures, rest(m.ready), early, word, marked, frozenset(m.copies.items()))
 
         return (
-            tuple(story(s) for s in deliveries.by_token.values()),
+            tuple(summary(s) for s in deliveries.by_token.values()),
             frozenset(entry(k, e) for k, e in self.ledger.entries.items()),
             frozenset(message(m) for m in self.messages),
             frozenset((d.tag, d.generation == self.generation, d.known) for d in self.message_of),
             tuple(sorted((d.tag, d.generation == self.generation, d.known) for d in self.running)),
             frozenset((no[t], rest(due)) for t, due in self.timers.items()),
             frozenset((no[t], copy_id, rest(self.ready[copy_id])) for t, copy_id in self.open),
-            frozenset((no[t], c.word, c.marks is None, round(c.after, 3)) for t, c in self.settles.items()),
+            frozenset((no[t], c.settlement, c.marks is None, round(c.after, 3)) for t, c in self.settles.items()),
             frozenset((no[t], c.delivery.generation == self.generation) for t, c in self.transactions.items()),
             frozenset(effects._refusing),
             frozenset((copy_id, tuple(no[s.token] for s in waiting)) for copy_id, waiting in effects._awaited.items()),
             frozenset(
-                (no[s.token], no[heir.token] if (heir := i._orphaned._waiting.get(s.delivery)) is not None else None)
+                (
+                    no[s.token],
+                    no[redelivery.token] if (redelivery := i._orphaned._waiting.get(s.delivery)) is not None else None,
+                )
                 for s in i._orphaned._runs.values()
             ),
             (self.stopping, self.halted, self.bad_answers, self.losses, effects.pauses.causes(SOURCE)),

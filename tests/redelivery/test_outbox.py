@@ -15,7 +15,7 @@ from redeliver_mw.adapter.capabilities import Capabilities, ScheduleRange
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.memory import MemoryBroker, register_broker
 from redeliver_mw.message import Destination, Outgoing, Past, Properties
-from redeliver_mw.redelivery.outbox import QueuedSend, SendRules, outbox_for, sends_of
+from redeliver_mw.redelivery.outbox import Outbox, QueuedSend, SendRules, sends_of
 from redeliver_mw.testing import TestApp, make_delivery, sent
 
 PLAIN = Capabilities(dialect="plain", broker_kind="plain")
@@ -246,7 +246,7 @@ def test_a_delay_is_counted_from_the_success_and_never_below_what_the_broker_kno
 def test_of_threads_that_race_with_the_end_each_message_goes_out_or_is_an_error() -> None:
     for _ in range(50):
         delivery = make_delivery(b"x")
-        box = delivery.outbox = outbox_for(SendRules(PLAIN))()
+        box = delivery.outbox = Outbox(SendRules(PLAIN))
         start = threading.Barrier(5)
         refused: list[int] = []
 

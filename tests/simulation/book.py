@@ -101,7 +101,7 @@ class Book:
             self._begins_unexposed(m, failures)
         self._not_early(m, failures, now.mono, now.wall)
         if not m.runs and self.world.weather.undisturbed:
-            self._not_behind_sick_ones(m, now.mono)
+            self._not_behind_retrying_ones(m, now.mono)
         m.runs += 1
         m.overlapped |= m.running > 0
         m.running += 1
@@ -134,7 +134,7 @@ class Book:
         if early > SLACK:
             self.wrong(f"{m.letter.name} is tried {early:.3f} s before its time")
 
-    def _not_behind_sick_ones(self, m: Message, now: float) -> None:
+    def _not_behind_retrying_ones(self, m: Message, now: float) -> None:
         plan = self.plan
         if plan.prefetch < 2 or plan.delay in ("hold", "nack"):
             return  # there a full budget pauses the source: no-head-of-line-blocking says so

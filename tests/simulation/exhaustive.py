@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.simulation.exhaustive`: the walk of `tests/redelivery/test_interceptor_walk.py` for two messages on
-one connection, far: every order of inputs, with lost generations, refused copies, silent or late answers, aborted
-transactions and a stop, until there is no new state or as many as were asked for.
+"""The walk of `tests/redelivery/test_interceptor_walk.py` for two messages on one connection, far.
+
+`python -m tests.simulation.exhaustive`: every order of inputs, with lost generations, refused copies, silent or late
+answers, aborted transactions and a stop, until there is no new state or as many as were asked for.
 
 Breadth first, so that what is found is found by a shortest way, which is told. A state is remembered by 64 bits of
 hash; those still to be gone on from are kept whole, compressed.

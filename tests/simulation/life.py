@@ -101,7 +101,7 @@ class Life:
     def _look(self, number: int) -> None:
         """The clerk's thread looks every now and then, here ever more rarely; an empty limbo is not worth a look."""
         if self.world.is_parked and self.engine._limbo is not None:
-            self.engine._limbo._turn()
+            self.engine._limbo._run_once()
         rest = POLL if number < POLLS else POLL * 2.0 ** (number - POLLS)
         self.adapter.call_later(rest, partial(self._look, number + 1))
 

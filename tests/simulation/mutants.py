@@ -68,9 +68,10 @@ MUTANTS = (
     Mutant(
         "reuse an old generation",
         "memory/consumer.py",
-        "            if delivery.generation in self._lanes:\n"
-        "                live.setdefault(delivery.generation, []).append((delivery, word))\n",
-        "            if self._lanes:\n                live.setdefault(max(self._lanes), []).append((delivery, word))\n",
+        "            if delivery.generation in self._generations:\n"
+        "                live.setdefault(delivery.generation, []).append((delivery, settlement))\n",
+        "            if self._generations:\n"
+        "                live.setdefault(max(self._generations), []).append((delivery, settlement))\n",
         "the check of each adapter's own settle",
         (
             "runtime/runner.py",
@@ -115,7 +116,7 @@ MUTANTS = (
         "commit before the send's outcome",
         "memory/transactions.py",
         "        if refused:\n            returned",
-        '        if refused:\n            lane.settle([(delivery, "accepted")], cumulative=False)\n'
+        '        if refused:\n            memory_generation.settle([(delivery, "accepted")], cumulative=False)\n'
         "            returned",
         "redeliver_proton",
     ),
@@ -123,7 +124,7 @@ MUTANTS = (
         "release a parked row before it is confirmed",
         "limbo/service.py",
         "        self._adapter.publish(self._whole(row), answered)\n",
-        "        self._clerk.published(row)\n        self._adapter.publish(self._whole(row), lambda *_: None)\n",
+        "        self._worker.published(row)\n        self._adapter.publish(self._whole(row), lambda *_: None)\n",
     ),
     Mutant(
         "answer a parking before it is committed",

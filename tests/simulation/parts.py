@@ -156,15 +156,15 @@ class WatchedMover(MemoryTransactions):
 
     world: World
 
-    def move(self, lane: Any, delivery: Delivery, outs: Any, answer: OnTransferred) -> None:
+    def move(self, memory_generation: Any, delivery: Delivery, outs: Any, answer: OnTransferred) -> None:
         self.world.point("transaction")
         with self.world.at_one_stroke():
-            super().move(lane, delivery, outs, answer)
+            super().move(memory_generation, delivery, outs, answer)
         self.world.point("transaction over")
 
-    def _commit(self, lane: Any, delivery: Delivery, outs: Any) -> None:
+    def _commit(self, memory_generation: Any, delivery: Delivery, outs: Any) -> None:
         with self.world.at_one_stroke():
-            super()._commit(lane, delivery, outs)
+            super()._commit(memory_generation, delivery, outs)
 
 
 class WatchedAdapter(MemoryAdapter):
@@ -175,8 +175,8 @@ class WatchedAdapter(MemoryAdapter):
         publisher = self._publisher
         publisher.__class__ = WatchedPublisher
         publisher.world = world
-        self._mover.__class__ = WatchedMover
-        self._mover.world = world
+        self._transactions.__class__ = WatchedMover
+        self._transactions.world = world
 
     @property
     def loop(self) -> ClockLoop:
@@ -209,10 +209,10 @@ class WatchedAdapter(MemoryAdapter):
         super().move(delivery, outs, answered)
 
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
         self.world.point("word")
-        super().settle(words, written=written)
+        super().settle(settlements, written=written)
 
     def _cut(self) -> None:
         self.world.book.connection_lost()
@@ -220,8 +220,8 @@ class WatchedAdapter(MemoryAdapter):
 
     def has(self, delivery: Delivery) -> bool:
         """Does the broker still think that we have it?"""
-        lane = self._lanes.get(delivery.generation)
-        return lane is not None and lane.link.is_open
+        memory_generation = self._consumers.get(delivery.generation)
+        return memory_generation is not None and memory_generation.link.is_open
 
     def vanish(self) -> None:
         """As the broker sees a process that died: its connections are gone."""
@@ -231,14 +231,14 @@ class WatchedAdapter(MemoryAdapter):
             self._unwatch()
             self._unwatch = None
         self._closed = True
-        self._lanes._sink = None  # nobody is there to be told
-        self._lanes.drop()
+        self._consumers._sink = None  # nobody is there to be told
+        self._consumers.drop()
         if self._main is not None:
             self._main.drop()
 
     def drop_channel(self) -> None:
-        for lane in list(self._lanes)[:1]:
-            lane.link.drop()
+        for memory_generation in list(self._consumers)[:1]:
+            memory_generation.link.drop()
 
 
 class SteppedPool(WorkerPool):

@@ -123,9 +123,9 @@ class World:
         gate = self.life.engine._gate if self.life is not None else None
         if gate is None:
             return set()
-        turnstile = gate._turnstile
-        alone = [turnstile._alone] if turnstile._alone is not None else []
-        return {one.delivery.body.decode() for one in (*alone, *turnstile.suspects)}
+        isolation = gate._isolation
+        alone = [isolation._alone] if isolation._alone is not None else []
+        return {one.delivery.body.decode() for one in (*alone, *isolation.suspects)}
 
     def places(self, name: str) -> list[str]:
         return self.all_places().get(name, [])

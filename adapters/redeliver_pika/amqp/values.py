@@ -50,8 +50,11 @@ class NotEncodable(ValueError):
 
 
 class WireInteger(int):
-    """An int that goes out as the field type `letter`: one of `b B s u I i l L`, or, past what the natural
-    types can say, `T` (seconds after the year 9999) and `t` (a boolean whose byte is neither 0 nor 1)."""
+    """Is an int that goes out as the field type `letter`.
+
+    The letter is one of `b B s u I i l L`, or, past what the natural types can express, `T` (seconds after the year
+    9999) or `t` (a boolean whose byte is neither 0 nor 1).
+    """
 
     letter: str
 

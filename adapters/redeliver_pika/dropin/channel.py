@@ -106,7 +106,7 @@ class ChannelScope(SettlementScope):
 
     # -- generations ------------------------------------------------------------------------------
 
-    def generation(self, consumer: Hashable, keeper: RunListener) -> int:
+    def generation(self, consumer: Hashable, listener: RunListener) -> int:
         """Of this consumer tag on this channel as it is open now."""
         if not self._attached:
             self._attached, self._first, self._top, self._mixed = True, 0, 0, False
@@ -115,7 +115,7 @@ class ChannelScope(SettlementScope):
                 self.channel.tx_commit = self.channel.tx_rollback = self._refuse_transaction
             self.raw.add_on_close_callback(self._closed)
             self.raw.add_on_cancel_callback(lambda frame: self.abandon(frame.method.consumer_tag))
-        return super().generation(consumer, keeper)
+        return super().generation(consumer, listener)
 
     def abandon(self, consumer: Hashable) -> None:
         self.sources.pop(str(consumer), None)
@@ -209,16 +209,16 @@ class ChannelScope(SettlementScope):
         if isinstance(settlement, Reject):
             self._tell_of_the_target(run)
         if self.transaction is None:
-            run.keeper.word(run, settlement)
+            run.listener.code_settled(run, settlement)
         elif run.promised:
             self._late.error(
                 "%r: a second settlement in one transaction of the code's is dropped: the first one counts",
                 run.delivery,
             )
-        elif run.in_hand and run.word is None:
+        elif run.in_hand and run.settlement is None:
             self.transaction.promise(run, settlement)
         else:
-            run.keeper.word(run, settlement)
+            run.listener.code_settled(run, settlement)
 
     def _pass_on(self, tag: int, pass_on: PassOn) -> None:
         pass_on(tag, False)

@@ -302,7 +302,7 @@ class _AskingPublisher(Publisher):
 class PikaCompanion(ChannelCopyPublisher):
     """A connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
 
-    elsewhere = True
+    off_thread = True
 
     def __init__(self, address: str) -> None:
         url = parse_url(address)

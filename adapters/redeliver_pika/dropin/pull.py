@@ -41,6 +41,7 @@ class PulledMessage:
     """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
     def __init__(self, run: CallbackRun | None, runner: PikaCallbackRunner | None) -> None:
+        """Hold the message of a run, or nothing. Made by the loop."""
         self._run, self._runner = run, runner
         self._token: Any = None
         self._shown: Message = NO_MESSAGE if run is None else shown(run.delivery)
@@ -68,6 +69,7 @@ class PulledMessage:
 
     @property
     def delivery(self) -> Delivery | None:
+        """Return the delivery in hand, with its count and its history; None when there was no message."""
         return None if self._run is None else self._run.delivery
 
     def ack(self) -> None:
@@ -84,7 +86,7 @@ class PulledMessage:
 
     def _settle(self, settlement: Exception) -> None:
         if self._run is not None and self._runner is not None:
-            self._runner.word(self._run, because_of(settlement, self._run.before))
+            self._runner.code_settled(self._run, because_of(settlement, self._run.before))
 
 
 class _PullRunner(PikaCallbackRunner):
@@ -152,7 +154,7 @@ def _pull(
         while channel.is_open and consumer_tag in channel.consumer_tags:
             if _wait(channel, consumer_tag, ready, timeout):
                 run, runner = ready.popleft()
-                if run.seat.lives(run.delivery.generation):
+                if run.scope.lives(run.delivery.generation):
                     runner.begin(run)
                     run.inside = False  # until the block is entered
                     yield PulledMessage(run, runner)
@@ -191,11 +193,11 @@ class _LoopRunner(_PullRunner):
         super().retired(generation)
         for run in waiting:
             self.leave(run)
-            run.seat.settle(run.delivery, "released")
+            run.scope.settle(run.delivery, "released")
 
     def passed(self, run: CallbackRun) -> None:
         """The loop asks for the next message; this one may still be unsettled."""
-        if run.in_hand and run.word is None:
+        if run.in_hand and run.settlement is None:
             self.ended(run, None)
 
 
@@ -205,6 +207,7 @@ class LoopMessages(Redelivering):
     runner_class = _LoopRunner
 
     def __init__(self, terms: DropinOptions, queue: Destination, companion: PikaCompanion | None) -> None:
+        """Collect the messages of one queue until a loop takes them."""
         self._ready: deque[tuple[CallbackRun, _LoopRunner]] = deque()
         super().__init__(self._lay, terms, queue, companion)
 
@@ -240,7 +243,7 @@ class LoopMessages(Redelivering):
                 yield NO_MESSAGE
                 continue
             run, runner = self._ready.popleft()
-            if run.seat.lives(run.delivery.generation):
+            if run.scope.lives(run.delivery.generation):
                 runner.begin(run)
                 run.inside = False  # nothing tells when the loop is done with it
                 yield shown(run.delivery)

@@ -19,6 +19,7 @@ from pika.spec import Tx
 
 from redeliver_mw.adapter.capabilities import Settlement
 from redeliver_mw.dropin import ACK, CallbackRun
+from redeliver_mw.redelivery.outbox import has_sends
 
 WriteTag = Callable[[int, Settlement], object]
 
@@ -107,7 +108,7 @@ class ChannelTransaction:
                 run.promised = False
                 if tag in commit.written:
                     self._by_commit.add(tag)
-                run.keeper.word(run, settlement)
+                run.listener.code_settled(run, settlement)
                 self._by_commit.discard(tag)
 
     def end(self) -> None:
@@ -134,18 +135,12 @@ class ChannelTransaction:
     def _write_all(self, commit: Commit) -> None:
         commit.sent = True
         for tag, (run, settlement) in commit.settled.items():
-            if settlement is ACK and not _sends(run):
+            if settlement is ACK and not has_sends(run.delivery):
                 self._write(tag, "accepted")
                 commit.written.add(tag)
         ours, self._ours = self._ours, {}
         for tag, own in ours.items():
             self._write(tag, own)
-
-
-def _sends(run: CallbackRun) -> bool:
-    """Return whether the code has sent messages with this delivery, which have to be confirmed before it is settled."""
-    outbox: Any = run.delivery.outbox
-    return bool(outbox) and outbox[0] is not None
 
 
 def _noting(commit: Commit, callback: Callable[[Any], object]) -> Callable[[Any], None]:

@@ -66,10 +66,11 @@ def tell_of_auto_ack(consumer: str) -> None:
 class PikaCallbackRunner(CallbackRunner):
     """Calls the callback of one wrapper, a plain one or a coroutine, on the loop of one connection at a time."""
 
-    _ground: SharedConnection
+    _user_connection: SharedConnection
     driver_settles = False  # without auto_ack the code itself acks
 
     def __init__(self, wrapper: Redelivering, shared: SharedConnection) -> None:
+        """Run the callback of a wrapper on a connection, by the version and limits of its broker."""
         params, version = shared.raw.params, str((shared.raw.server_properties or {}).get("version", "0"))
         exact = bool(getattr(shared.raw, "exact_headers", False))
         can = capabilities(version, params.frame_max or 131072, exact_headers=exact)
@@ -99,30 +100,33 @@ class PikaCallbackRunner(CallbackRunner):
     @property
     def raises(self) -> bool:
         """Return whether an error of the set-up can be raised into the user's own call."""
-        return self._ground.blocking
+        return self._user_connection.blocking
 
     def invoke(self, run: CallbackRun) -> object:
-        assert isinstance(run.seat, ChannelScope)
-        return self._wrapper.callback(*run.given, run.seat.channel, *shown(run.delivery))
+        """Call the callback as pika does: with the channel, and the method, properties and body that show our count."""
+        assert isinstance(run.scope, ChannelScope)
+        return self._wrapper.callback(*run.given, run.scope.channel, *shown(run.delivery))
 
     def passes(self, error: BaseException) -> bool:
-        return self._ground.blocking and self.over and isinstance(error, AMQPConnectionError)
+        """Return whether an error is the end of a blocking connection, which the user's own call has to raise."""
+        return self._user_connection.blocking and self.over and isinstance(error, AMQPConnectionError)
 
     def _flush(self, scope: ChannelScope) -> None:
         """A BlockingConnection writes only when it is polled; by hand each ack does that."""
-        ground = self._ground
-        waits = ground.blocking and ground.is_open and not getattr(scope.channel, "_pending_events", ())
-        if waits and ground.raw._get_write_buffer_size():  # an ack of the callback's own was sent at once
-            ground.users.process_data_events(0)
+        connection = self._user_connection
+        waits = connection.blocking and connection.is_open and not getattr(scope.channel, "_pending_events", ())
+        if waits and connection.raw._get_write_buffer_size():  # an ack of the callback's own was sent at once
+            connection.users.process_data_events(0)
 
     # -- coroutines -------------------------------------------------------------------------------
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop | None:
-        loop = getattr(self._ground.raw, "ioloop", None)
+        loop = getattr(self._user_connection.raw, "ioloop", None)
         return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
     def finish(self, run: CallbackRun, result: object) -> None:
+        """Await what a coroutine callback has returned, as a task of the connection's own asyncio loop."""
         loop = self._loop
         if loop is None or not inspect.isawaitable(result):
             return super().finish(run, result)
@@ -156,6 +160,11 @@ class Redelivering:
         queue: str | Destination | None,
         publisher: str | PikaCompanion | None,
     ) -> None:
+        """Wrap a callback. Raises ConfigError for options that cannot be used.
+
+        `queue` None: the queue is known from the channel or the message. `publisher`: None sends copies on the same
+        connection.
+        """
         self.callback = self.__wrapped__ = callback
         self.__name__: str = getattr(callback, "__name__", type(callback).__name__)
         self.__doc__ = getattr(callback, "__doc__", None)

@@ -37,6 +37,7 @@ import proton
 
 from redeliver_mw.dropin import ACK, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.message import Delivery
+from redeliver_mw.redelivery.outbox import has_sends
 from redeliver_proton.transaction_coordinator import TransactionCoordinator
 from redeliver_proton.transactions import ROLLBACK
 
@@ -75,9 +76,9 @@ class JoinableScope(Protocol):
 class CodeTransaction:
     """One transaction of the code's, from its declaration to its outcome. On the container's thread."""
 
-    def __init__(self, drivers: Any, number: bytes, ground: TransactionOwner) -> None:
+    def __init__(self, drivers: Any, number: bytes, user_connection: TransactionOwner) -> None:
         """Take the place of `accept` and `discharge` of the driver's transaction: every discharge is seen."""
-        self.number, self._ground = number, ground
+        self.number, self._user_connection = number, user_connection
         self._accept: Callable[[Any], None] = drivers.accept
         self._discharge: Callable[[bool], None] = drivers.discharge
         self._joined: list[CallbackRun] = []
@@ -136,7 +137,7 @@ class CodeTransaction:
         """Write the accepts of a receiver that the code closes: they are part of a later commit nevertheless."""
         if self.state == "open":
             for run in self._joined:
-                if run.seat is scope:
+                if run.scope is scope:
                     self._write(run)
 
     def _write(self, run: CallbackRun) -> None:
@@ -152,12 +153,12 @@ class CodeTransaction:
         self.state = "over"
         if refusal:
             # Until the broker has undone it, nothing may be settled. The timer ends with the connection.
-            self._ground.later(ROLLBACK, partial(self._refused, refusal))
+            self._user_connection.later(ROLLBACK, partial(self._refused, refusal))
             return
         for run in self._joined:
             run.promised = False
             if run in self._written and _scope_of(run).committed(run.delivery):
-                run.keeper.word(run, ACK)
+                run.listener.code_settled(run, ACK)
 
     def heard(self) -> None:
         """The code has heard the outcome: after an abort each delivery has failed once."""
@@ -181,10 +182,10 @@ class CodeTransaction:
 class TransactionWatch(proton.Handler):
     """Stands before and after the handler of the link on which the code's transactions are declared and discharged."""
 
-    def __init__(self, drivers: Any, ground: TransactionOwner) -> None:
-        self._ground = ground
+    def __init__(self, drivers: Any, user_connection: TransactionOwner) -> None:
+        self._user_connection = user_connection
         self.add(drivers)
-        self.add(_Afterwards(ground))
+        self.add(_Afterwards(user_connection))
 
     def on_delivery(self, event: Any) -> None:
         """Note what was declared, and what the broker answers to a commit."""
@@ -192,32 +193,32 @@ class TransactionWatch(proton.Handler):
         drivers = getattr(delivery, "transaction", None)
         if drivers is None or not (delivery.updated and delivery.settled):
             return
-        known = _known(self._ground, drivers)
+        known = _known(self._user_connection, drivers)
         if known is not None:
             known.answered(_why(delivery) if delivery.remote_state == proton.Delivery.REJECTED else "")
         elif delivery.remote_state == _DECLARED and delivery.remote.data:
             number = bytes(delivery.remote.data[0])
-            self._ground.transactions[number] = CodeTransaction(drivers, number, self._ground)
+            self._user_connection.transactions[number] = CodeTransaction(drivers, number, self._user_connection)
 
 
 class _Afterwards(proton.Handler):
     """Hears of an outcome when the code has heard of it."""
 
-    def __init__(self, ground: TransactionOwner) -> None:
-        self._ground = ground
+    def __init__(self, user_connection: TransactionOwner) -> None:
+        self._user_connection = user_connection
 
     def on_delivery(self, event: Any) -> None:
         drivers = getattr(event.delivery, "transaction", None)
-        known = _known(self._ground, drivers) if drivers is not None and event.delivery.settled else None
+        known = _known(self._user_connection, drivers) if drivers is not None and event.delivery.settled else None
         if known is not None:
             known.heard()
             if known.state == "over":
-                self._ground.transactions.pop(known.number, None)
+                self._user_connection.transactions.pop(known.number, None)
 
 
-def _known(ground: TransactionOwner, drivers: Any) -> CodeTransaction | None:
+def _known(user_connection: TransactionOwner, drivers: Any) -> CodeTransaction | None:
     """Return a transaction of the driver's as it is known here, if its declaration was answered."""
-    return None if drivers.id is None else ground.transactions.get(bytes(drivers.id))
+    return None if drivers.id is None else user_connection.transactions.get(bytes(drivers.id))
 
 
 def is_coordinator(link: Any) -> bool:
@@ -231,8 +232,10 @@ def is_coordinator(link: Any) -> bool:
 
 
 def joined_as(data: Any, source: str) -> bytes:
-    """Return the id of the transaction that the code wrote into an outcome. Raises RefusedHere for another outcome
-    than accepted, which the broker would ignore."""
+    """Return the id of the transaction that the code wrote into an outcome.
+
+    Raises RefusedHere for another outcome than accepted, which the broker would ignore.
+    """
     if not isinstance(data, list) or len(data) != 2 or getattr(data[1], "descriptor", None) != _ACCEPTED:
         raise RefusedHere(
             "a delivery can only be accepted in a transaction: the broker ignores any other outcome there",
@@ -256,8 +259,7 @@ def clear_outcome(delivery: Any) -> None:
 
 
 def _refuse_sends(run: CallbackRun) -> None:
-    outbox = run.delivery.outbox
-    if isinstance(outbox, list) and any(sent is not None for sent in outbox):
+    if has_sends(run.delivery):
         raise RefusedHere(
             "what Delivery.send has sent cannot be part of a transaction of the code's own",
             where=str(run.delivery.destination),
@@ -266,12 +268,12 @@ def _refuse_sends(run: CallbackRun) -> None:
 
 
 def _scope_of(run: CallbackRun) -> JoinableScope:
-    return cast(JoinableScope, run.seat)  # only deliveries of links join
+    return cast(JoinableScope, run.scope)  # only deliveries of links join
 
 
 def _fail(run: CallbackRun, failure: Exception) -> None:
     run.promised = False
-    run.keeper.word(run, failure)
+    run.listener.code_settled(run, failure)
 
 
 def _why(delivery: Any) -> str:

@@ -30,13 +30,13 @@ _HOP = "redeliver_hop"
 class ContainerTimer:
     """Calls `fn` once, never early: the container counts from when its turn began, and in wall time."""
 
-    def __init__(self, ground: ProtonUserConnection, seconds: float, fn: Callable[[], object]) -> None:
-        self._ground, self._fn = ground, fn
+    def __init__(self, user_connection: ProtonUserConnection, seconds: float, fn: Callable[[], object]) -> None:
+        self._user_connection, self._fn = user_connection, fn
         self._due = time.monotonic() + seconds
         self._start()
 
     def _start(self) -> None:
-        container = self._ground.container
+        container = self._user_connection.container
         container.mark()
         self._task = container.schedule(max(0.0, self._due - time.monotonic()), self)
 
@@ -44,11 +44,11 @@ class ContainerTimer:
         if time.monotonic() < self._due:
             self._start()
         else:
-            self._ground.timers.discard(self)
+            self._user_connection.timers.discard(self)
             self._fn()
 
     def cancel(self) -> None:
-        self._ground.timers.discard(self)
+        self._user_connection.timers.discard(self)
         self._task.cancel()
 
 
@@ -57,13 +57,13 @@ class ProtonUserConnection:
 
     def __init__(self, watch: ConnectionWatch, connection: proton.Connection) -> None:
         self.watch, self.container, self.connection = watch, watch.container, connection
-        self.seats: dict[Any, LinkScope] = {}  # by link
+        self.scopes: dict[Any, LinkScope] = {}  # by link
         self.transactions: dict[bytes, CodeTransaction] = {}  # of the code's own, by their ids
-        self.callers: dict[Any, Any] = {}  # by the handler they belong to
+        self.runners: dict[Any, Any] = {}  # by the handler they belong to
         self.timers: set[ContainerTimer] = set()
         self.is_open = True
         self.finished = False  # it will not come back
-        self.post = LinkCopyPublisher(self)
+        self.publisher = LinkCopyPublisher(self)
 
     @property
     def broker(self) -> str:
@@ -85,11 +85,11 @@ class ProtonUserConnection:
 
     def scope_of(self, generation: int) -> LinkScope | None:
         """Return the link of a generation that is not over."""
-        return next((scope for scope in self.seats.values() if scope.lives(generation)), None)
+        return next((scope for scope in self.scopes.values() if scope.lives(generation)), None)
 
     def settled(self, delivery: Delivery) -> None:
         """A delivery is settled: its copies are not tried again."""
-        self.post.salts.settled(delivery)
+        self.publisher.salts.settled(delivery)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -139,22 +139,22 @@ class ProtonUserConnection:
         for transaction in self.transactions.values():
             transaction.lost()
         self.transactions.clear()
-        for seat in list(self.seats.values()):
-            seat.lost()
-        self.post.down(error)
+        for scope in list(self.scopes.values()):
+            scope.lost()
+        self.publisher.down(error)
         for timer in list(self.timers):
             timer.cancel()
         _ = self.container.timer_deadline  # forgets those that are cancelled
-        for caller in self.callers.values():
-            caller.begin_anew()
+        for runner in self.runners.values():
+            runner.begin_anew()
 
     def link_down(self, link: Any) -> None:
         """A link is closed. An accept that waits for its commit is written: the driver writes it before it detaches."""
-        seat = self.seats.pop(link, None)
-        if seat is not None:
+        scope = self.scopes.pop(link, None)
+        if scope is not None:
             for transaction in self.transactions.values():
-                transaction.closing(seat)
-            seat.lost()
+                transaction.closing(scope)
+            scope.lost()
 
 
 class ConnectionWatch(proton.Handler):
@@ -162,7 +162,7 @@ class ConnectionWatch(proton.Handler):
 
     def __init__(self, container: Any) -> None:
         self.container = container
-        self._grounds: dict[Any, ProtonUserConnection] = {}
+        self._user_connections: dict[Any, ProtonUserConnection] = {}
         self._injector: EventInjector | None = None
         self._guard = threading.Lock()
         self._following = False
@@ -177,15 +177,15 @@ class ConnectionWatch(proton.Handler):
         return watch
 
     @classmethod
-    def ground_of(cls, event: Any) -> ProtonUserConnection:
+    def user_connection_of(cls, event: Any) -> ProtonUserConnection:
         """Return the connection of an event."""
-        return cls.of(event.container).ground(event.connection)
+        return cls.of(event.container).user_connection(event.connection)
 
-    def ground(self, connection: Any) -> ProtonUserConnection:
+    def user_connection(self, connection: Any) -> ProtonUserConnection:
         """Return a connection as it is known here. Where it has a link for transactions by now, that is watched."""
-        found = self._grounds.get(connection)
+        found = self._user_connections.get(connection)
         if found is None:
-            found = self._grounds[connection] = ProtonUserConnection(self, connection)
+            found = self._user_connections[connection] = ProtonUserConnection(self, connection)
             link = connection.link_head(0)
             while link is not None:
                 self._watch_transactions(link, found)
@@ -195,12 +195,12 @@ class ConnectionWatch(proton.Handler):
     def on_link_local_open(self, event: Any) -> None:
         """The code's first declaration of a transaction opens a link for it; its answer comes later."""
         if is_coordinator(event.link):
-            self._watch_transactions(event.link, self.ground(event.connection))
+            self._watch_transactions(event.link, self.user_connection(event.connection))
 
     @staticmethod
-    def _watch_transactions(link: Any, ground: ProtonUserConnection) -> None:
+    def _watch_transactions(link: Any, user_connection: ProtonUserConnection) -> None:
         if is_coordinator(link):
-            link.handler = TransactionWatch(link.handler, ground)
+            link.handler = TransactionWatch(link.handler, user_connection)
 
     def on_delivery(self, event: Any) -> None:
         """The driver comes here last, and from within `take_following`, too, for the event that ended it."""
@@ -234,9 +234,9 @@ class ConnectionWatch(proton.Handler):
     # -- ends -------------------------------------------------------------------------------------
 
     def on_connection_remote_open(self, event: Any) -> None:
-        ground = self._grounds.get(event.connection)
-        if ground is not None:
-            ground.is_open = True
+        user_connection = self._user_connections.get(event.connection)
+        if user_connection is not None:
+            user_connection.is_open = True
 
     def on_transport_error(self, event: Any) -> None:
         self._down(event)
@@ -261,31 +261,35 @@ class ConnectionWatch(proton.Handler):
         self._down(event)
 
     def on_link_local_close(self, event: Any) -> None:
-        ground = self._grounds.get(event.connection)
-        if ground is not None:
-            ground.link_down(event.link)
+        user_connection = self._user_connections.get(event.connection)
+        if user_connection is not None:
+            user_connection.link_down(event.link)
 
     on_link_remote_close = on_link_local_detach = on_link_remote_detach = on_link_local_close
 
     def on_session_local_close(self, event: Any) -> None:
-        ground = self._grounds.get(event.connection)
-        for link in [link for link in ground.seats if link.session == event.session] if ground is not None else ():
-            assert ground is not None
-            ground.link_down(link)
+        user_connection = self._user_connections.get(event.connection)
+        for link in (
+            [link for link in user_connection.scopes if link.session == event.session]
+            if user_connection is not None
+            else ()
+        ):
+            assert user_connection is not None
+            user_connection.link_down(link)
 
     on_session_remote_close = on_session_local_close
 
     def _down(self, event: Any) -> None:
-        ground = self._grounds.get(event.connection)
-        if ground is not None:
+        user_connection = self._user_connections.get(event.connection)
+        if user_connection is not None:
             condition = event.transport.condition if event.transport is not None else None
-            ground.down(ConnectionError(str(condition or "closed")))
+            user_connection.down(ConnectionError(str(condition or "closed")))
 
     def _finish(self, connection: Any) -> None:
-        ground = self._grounds.pop(connection, None)
-        if ground is not None:
-            ground.finished = True
+        user_connection = self._user_connections.pop(connection, None)
+        if user_connection is not None:
+            user_connection.finished = True
         with self._guard:
-            if not self._grounds and self._injector is not None:
+            if not self._user_connections and self._injector is not None:
                 self._injector.close()
                 self._injector = None

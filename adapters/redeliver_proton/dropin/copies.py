@@ -48,12 +48,12 @@ class CopyConnection(CallLoop, Protocol):
 class _Quiet(proton.Handler):
     """Of our own sessions: their events are not for the user's handler. Without it, that closes the connection."""
 
-    def __init__(self, ground: CopyConnection) -> None:
-        self._ground = ground
+    def __init__(self, user_connection: CopyConnection) -> None:
+        self._user_connection = user_connection
 
     def on_session_remote_close(self, event: Any) -> None:
         if event.session.state & proton.Endpoint.LOCAL_ACTIVE:
-            self._ground.cut(
+            self._user_connection.cut(
                 ConnectionError(f"the broker ended the session for copies: {event.session.remote_condition}")
             )
 
@@ -61,12 +61,14 @@ class _Quiet(proton.Handler):
 class LinkCopyPublisher(CopyPublisher):
     """Of one connection; begun anew after each loss, when there is a copy to send."""
 
-    def __init__(self, ground: CopyConnection, *, patience: float = PATIENCE) -> None:
-        self._ground, self._patience = ground, patience
+    def __init__(self, user_connection: CopyConnection, *, patience: float = PATIENCE) -> None:
+        self._user_connection, self._patience = user_connection, patience
         self.salts = DuplicateIdSalts()
         self._topology = ArtemisTopology()
-        self._outlets = SenderLinks(self._topology)
-        self._mover = TransactionRunner(ground, self._topology, ground.cut, patience=patience)
+        self._sender_links = SenderLinks(self._topology)
+        self._transaction_runner = TransactionRunner(
+            user_connection, self._topology, user_connection.cut, patience=patience
+        )
         self._sessions: list[Any] = []
         self._known: set[Destination] = set()  # targets that are there
         self._pending = PendingCopies()  # their targets are looked up
@@ -78,15 +80,15 @@ class LinkCopyPublisher(CopyPublisher):
         if self._sessions:
             return
         session = self._session()
-        session.handler = _Quiet(self._ground)
+        session.handler = _Quiet(self._user_connection)
         session.open()
         lender: Any = SimpleNamespace(session=self._session)
-        self._topology.connected(self._ground, lender)
-        self._outlets.up(session)
-        self._mover.up(session)
+        self._topology.connected(self._user_connection, lender)
+        self._sender_links.up(session)
+        self._transaction_runner.up(session)
 
     def _session(self) -> Any:
-        session = self._ground.connection.session()
+        session = self._user_connection.connection.session()
         self._sessions.append(session)
         return session
 
@@ -95,8 +97,8 @@ class LinkCopyPublisher(CopyPublisher):
         self._checking = False
         self._known.clear()
         self._topology.disconnected(error)
-        self._outlets.down(f"the connection was lost: {error}")
-        self._mover.down(error)
+        self._sender_links.down(f"the connection was lost: {error}")
+        self._transaction_runner.down(error)
         sessions, self._sessions = self._sessions, []
         for session in sessions:
             session.handler = proton.Handler()  # deaf: what still comes of it is not for the user's handler
@@ -106,7 +108,7 @@ class LinkCopyPublisher(CopyPublisher):
     # -- copies -----------------------------------------------------------------------------------
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
-        if not self._ground.is_open:
+        if not self._user_connection.is_open:
             return answer("unsent", "there is no connection just now")
         try:
             data, seen = encoded(out, after, self.salts)
@@ -120,7 +122,7 @@ class LinkCopyPublisher(CopyPublisher):
                 return None
             if why or not alive():
                 return answer("refused" if why else "unsent", why or "the original was lost meanwhile")
-            self._outlets.to(out.target).offer(SentCopy(data, answered, out.generation, seen))
+            self._sender_links.to(out.target).offer(SentCopy(data, answered, out.generation, seen))
             return self._watch()
 
         def answered(verdict: Any, why: str) -> None:
@@ -132,7 +134,7 @@ class LinkCopyPublisher(CopyPublisher):
         self._find([out.target], found)
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        origin = self._ground.scope_of(delivery.generation)
+        origin = self._user_connection.scope_of(delivery.generation)
         if origin is None:
             return answer("lost", "its generation is over")
         try:
@@ -144,7 +146,7 @@ class LinkCopyPublisher(CopyPublisher):
             if why:
                 answer("refused", why)
             else:
-                self._mover.move(TransferJob(origin, delivery, sends, moved))
+                self._transaction_runner.move(TransferJob(origin, delivery, sends, moved))
 
         def moved(verdict: Any, why: str) -> None:
             if verdict == "ok":
@@ -160,7 +162,7 @@ class LinkCopyPublisher(CopyPublisher):
         """Answer the copies of a lost generation that are not written yet, wherever they wait."""
         self.salts.lost(generation)
         self._pending.forget(generation)
-        for sent in self._outlets.forget(generation):
+        for sent in self._sender_links.forget(generation):
             sent.answer("unsent", "the original was lost meanwhile")
 
     def _find(self, targets: list[Destination], then: Callable[[str], None]) -> None:
@@ -180,16 +182,16 @@ class LinkCopyPublisher(CopyPublisher):
     # -- patience ---------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        if not self._checking and self._ground.is_open:
-            self._checking, self._last_check = True, self._ground.time()
-            self._ground.call_later(CHECK_EVERY, self._check)
+        if not self._checking and self._user_connection.is_open:
+            self._checking, self._last_check = True, self._user_connection.time()
+            self._user_connection.call_later(CHECK_EVERY, self._check)
 
     def _check(self) -> None:
-        now = self._ground.time()
+        now = self._user_connection.time()
         passed = now - self._last_check
         self._checking = False
-        if all(outlet.idle for outlet in self._outlets):
+        if all(outlet.idle for outlet in self._sender_links):
             return
         self._watch()
-        if self._outlets.waits_longer_than(self._patience, passed):
-            self._ground.cut(ConnectionError(f"no outcome of a copy within {self._patience:g} s"))
+        if self._sender_links.waits_longer_than(self._patience, passed):
+            self._user_connection.cut(ConnectionError(f"no outcome of a copy within {self._patience:g} s"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A receiving link of the user's, where deliveries are settled; and the callback's own words, captured."""
+"""A receiving link of the user's, where deliveries are settled; and the callback's own settlements, captured."""
 
 from __future__ import annotations
 
@@ -43,12 +43,14 @@ class LinkConnection(Protocol):
 class LinkScope(SettlementScope):
     """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
 
-    def __init__(self, ground: LinkConnection, link: Any, source: Destination, code_credit: CodeCredit | None) -> None:
+    def __init__(
+        self, user_connection: LinkConnection, link: Any, source: Destination, code_credit: CodeCredit | None
+    ) -> None:
         super().__init__()
         self.code_credit = code_credit  # None: the handler's flow control gives credit
         self.link, self.session, self.source = link, link.session, source
         self.thread = threading.get_ident()
-        self.ground = ground
+        self.user_connection = user_connection
         self._unsettled: dict[int, Any] = {}  # the driver's deliveries, by our tag: the broker's tags are not unique
         self._promised: dict[int, CodeTransaction] = {}  # by tag: what the code joined to a transaction of its own
         self._committed: set[int] = set()  # tags that a commit of the code's has settled at the broker
@@ -56,7 +58,7 @@ class LinkScope(SettlementScope):
 
     @property
     def is_open(self) -> bool:
-        return self.ground.is_open
+        return self.user_connection.is_open
 
     def window(self, consumer: Hashable) -> int | None:
         """Return the most that the code has asked for at once.
@@ -73,12 +75,12 @@ class LinkScope(SettlementScope):
         self._unsettled[self._tag] = delivery
         return self._tag
 
-    def settle(self, delivery: Delivery, word: Settlement) -> bool:
-        written = super().settle(delivery, word)
+    def settle(self, delivery: Delivery, settlement: Settlement) -> bool:
+        written = super().settle(delivery, settlement)
         if written:
             self._left(delivery)
         if written and delivery.known:
-            self.ground.settled(delivery)
+            self.user_connection.settled(delivery)
         return written
 
     def gone(self, delivery: Delivery) -> None:
@@ -89,21 +91,21 @@ class LinkScope(SettlementScope):
         if self.code_credit is not None:
             self.code_credit.left(delivery.tag)
 
-    def write(self, delivery: Delivery, word: Settlement) -> None:
+    def write(self, delivery: Delivery, settlement: Settlement) -> None:
         """The callback may have closed the link by now: the driver writes outcomes before it detaches."""
         found = self._unsettled.pop(delivery.tag)
         if delivery.tag in self._committed:
             self._committed.discard(delivery.tag)
             found.settle()
             return
-        if word == "returned":
+        if settlement == "returned":
             found.local.failed, found.local.undeliverable = True, False
-        found.update(_STATES.get(word, proton.Delivery.RELEASED))
+        found.update(_STATES.get(settlement, proton.Delivery.RELEASED))
         found.settle()
 
     def lost(self) -> None:
         self.abandon_all()
-        self.clear()  # a late word finds its turn without it
+        self.clear()  # a late settlement finds its run without it
         self._unsettled, self._promised = {}, {}
         self._committed.clear()
 
@@ -141,7 +143,7 @@ class LinkScope(SettlementScope):
     def join(self, delivery: Delivery, number: bytes) -> bool:
         """Write that a delivery is accepted in a transaction. Return False if it is not ours any more."""
         found = self._unsettled.get(delivery.tag)
-        if found is None or self.turn(delivery) is None:
+        if found is None or self.run_of(delivery) is None:
             return False
         write_accept(found, number)
         return True
@@ -175,27 +177,29 @@ class LinkScope(SettlementScope):
 
 
 class DeliveryHandle(proton.Delivery):
-    """The delivery as the callback gets it: its `update` and `settle` are words to us, all else is the driver's."""
+    """The delivery as the callback gets it: its `update` and `settle` are captured, all else is the driver's."""
 
-    def __init__(self, real: Any, turn: CallbackRun) -> None:
+    def __init__(self, real: Any, run: CallbackRun) -> None:
         drivers: Any = super()  # which has no types
         drivers.__init__(real._impl)
-        self.__dict__["_turn"] = turn  # past the driver, which keeps attributes with its own delivery
+        self.__dict__["_run"] = run  # past the driver, which keeps attributes with its own delivery
 
     def update(self, state: Any) -> None:
-        """A terminal state is the word; the first one counts. Raises RefusedHere for what a transaction cannot be
-        told through us."""
+        """A terminal state is the settlement; the first one counts.
+
+        Raises RefusedHere for what a transaction cannot be told through us.
+        """
         if state == proton.Delivery.ACCEPTED:
-            self._say(ACK)
+            self._capture(ACK)
         elif state == proton.Delivery.REJECTED:
-            self._say(Reject("rejected by the callback"))
+            self._capture(Reject("rejected by the callback"))
         elif state in (proton.Delivery.RELEASED, proton.Delivery.MODIFIED):
-            self._say(Requeued("release"))
+            self._capture(Requeued("release"))
         elif state == TRANSACTIONAL:
             given = self.local.data
             clear_outcome(self)
-            source = str(self.__dict__["_turn"].delivery.destination)
-            found = self._link_scope().ground.transactions.get(joined_as(given, source))
+            source = str(self.__dict__["_run"].delivery.destination)
+            found = self._link_scope().user_connection.transactions.get(joined_as(given, source))
             if found is None:
                 raise RefusedHere(
                     "a wrapped delivery can only join a transaction whose declaration was seen; it stays unsettled",
@@ -206,67 +210,68 @@ class DeliveryHandle(proton.Delivery):
 
     def join(self, transaction: CodeTransaction) -> None:
         """Accept the delivery in a transaction of the code's own. Raises RefusedHere where it cannot join."""
-        turn: CallbackRun = self.__dict__["_turn"]
+        run: CallbackRun = self.__dict__["_run"]
         self.__dict__["_updated"] = True
-        if not turn.in_hand or turn.word is not None or not turn.seat.settleable(turn.delivery):
+        if not run.in_hand or run.settlement is not None or not run.scope.settleable(run.delivery):
             self._late("it is settled, held for a retry, or lost")
         else:
-            self._link_scope().promise(turn, transaction)
+            self._link_scope().promise(run, transaction)
 
     def settle(self) -> None:
         """Without a state it is no success: to be tried again. After one it says nothing more."""
         if not self.__dict__.get("_updated"):
-            self._say(Requeued("settle without an outcome"))
+            self._capture(Requeued("settle without an outcome"))
 
-    def _say(self, word: Exception) -> None:
+    def _capture(self, settlement: Exception) -> None:
         self.__dict__["_updated"] = True
-        turn: CallbackRun = self.__dict__["_turn"]
-        if turn.promised:
+        run: CallbackRun = self.__dict__["_run"]
+        if run.promised:
             return self._late("it has joined a transaction, whose outcome settles it")
-        word = because_of(word, turn.before)
-        seat = self._link_scope()
-        if threading.get_ident() == seat.thread:
-            self._tell(turn, word)
+        settlement = because_of(settlement, run.before)
+        scope = self._link_scope()
+        if threading.get_ident() == scope.thread:
+            self._pass_on(run, settlement)
         else:
-            seat.ground.hop(lambda: self._tell(turn, word))
+            scope.user_connection.hop(lambda: self._pass_on(run, settlement))
         return None
 
-    def _tell(self, turn: CallbackRun, word: Exception) -> None:
-        if turn.in_hand and not turn.inside and not turn.seat.settleable(turn.delivery):
+    def _pass_on(self, run: CallbackRun, settlement: Exception) -> None:
+        if run.in_hand and not run.inside and not run.scope.settleable(run.delivery):
             self._late("its receiver or its connection was closed, and the broker has it again")
         else:
-            turn.keeper.word(turn, word)
+            run.listener.code_settled(run, settlement)
 
     def _late(self, why: str) -> None:
-        delivery = self.__dict__["_turn"].delivery
+        delivery = self.__dict__["_run"].delivery
         _late.error("%r: a settlement by the code is dropped: %s", delivery, why)
 
     def _link_scope(self) -> LinkScope:
-        seat = self.__dict__["_turn"].seat
-        assert isinstance(seat, LinkScope)
-        return seat
+        scope = self.__dict__["_run"].scope
+        assert isinstance(scope, LinkScope)
+        return scope
 
 
 class ShownDelivery(proton.Event):
-    """The driver's event anew, with a message of its own that shows our count, and the delivery in hand for callbacks
-    that ask for it.
+    """Shows the callback the driver's event, with a message of its own that has our count.
+
+    Callbacks that ask for the delivery get a `DeliveryHandle`.
 
     Raises what the driver raises for a message that it cannot decode: that is a failure like another.
     """
 
-    def __init__(self, turn: CallbackRun) -> None:
-        delivery = turn.delivery
+    def __init__(self, run: CallbackRun) -> None:
+        delivery = run.delivery
         message: Any = proton.Message()
         message.decode(delivery.native.raw)
         message.properties = {**(message.properties or {}), "JMSXDeliveryCount": delivery.delivery_count}
-        event, came = turn.given  # the event may be that of a message that came with it
-        vars(self).update(vars(event), _delivery=came, _context=came, message=message, _turn=turn, _handed=None)
+        event, came = run.given  # the event may be that of a message that came with it
+        vars(self).update(vars(event), _delivery=came, _context=came, message=message, _run=run, _handed=None)
 
     @property
     def delivery(self) -> DeliveryHandle:
         mine = vars(self)
         if mine["_handed"] is None:
-            mine["_handed"] = DeliveryHandle(mine["_delivery"], mine["_turn"])
+            mine["_handed"] = DeliveryHandle(mine["_delivery"], mine["_run"])
         handed: DeliveryHandle = mine["_handed"]
         return handed
 

@@ -12,9 +12,9 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Destination
 
 
-def was_seated(link: Any) -> bool:
+def was_wrapped(link: Any) -> bool:
     """Its messages were ours before its connection was lost, and are for as long as it lives."""
-    return getattr(link, "redeliver_seated", False)
+    return getattr(link, "redeliver_wrapped", False)
 
 
 def passes_through(link: Any) -> bool:
@@ -27,7 +27,7 @@ def passes_through(link: Any) -> bool:
 def source_of(link: Any) -> Destination:
     """ConfigError for a subscription whose queue has no name that we could send to."""
     address = str(link.remote_source.address)
-    wanted = _words(link.source.capabilities)
+    wanted = _symbols(link.source.capabilities)
     name, colons, queue = address.partition("::")
     if colons and "queue" not in wanted:
         return Destination(name, "topic", queue)
@@ -43,7 +43,7 @@ def source_of(link: Any) -> Destination:
     return Destination(name if name == queue else address)
 
 
-def _words(capabilities: Any) -> set[str]:
+def _symbols(capabilities: Any) -> set[str]:
     """Of a terminus, which holds them as the driver's own data."""
     found: set[str] = set()
     capabilities.rewind()

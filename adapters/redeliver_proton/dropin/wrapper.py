@@ -16,7 +16,8 @@ its endpoints are not touched; its prefetch stays, and is asked for by halves.
 
 What a user should know:
 
-- The callback's own words are captured: `accept` = success, `release` and `modified` = failure, `reject` = `Reject`;
+- The callback's own settlements are captured: `accept` = success, `release` and `modified` = failure, `reject` =
+  `Reject`;
   also as `event.delivery.update(...)`, `settle()` and the exceptions `Reject` and `Release`. The first one counts;
   when it accepts and then raises, the exception is logged.
 - A delivery that the code joins to a transaction of its own succeeds with the commit, and fails with an abort: see
@@ -61,7 +62,7 @@ from redeliver_proton.dropin.connection import ConnectionWatch, ProtonUserConnec
 from redeliver_proton.dropin.event_batch import EventBatch, others_listen
 from redeliver_proton.dropin.flow_control import CodeCredit, PausingFlow, SendingPart
 from redeliver_proton.dropin.link import LinkScope, ShownDelivery
-from redeliver_proton.dropin.link_sources import passes_through, source_of, was_seated
+from redeliver_proton.dropin.link_sources import passes_through, source_of, was_wrapped
 from redeliver_proton.messages import delivery_of
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -73,43 +74,48 @@ _CLOSED = proton.Endpoint.LOCAL_CLOSED
 class ProtonCallbackRunner(CallbackRunner):
     """Of one handler, on one connection at a time."""
 
-    _ground: ProtonUserConnection
+    _user_connection: ProtonUserConnection
 
-    def __init__(self, incoming: WrappedHandler, ground: ProtonUserConnection) -> None:
-        super().__init__(incoming.terms, ground, incoming.companion or ground.post, _capabilities(ground.connection))
+    def __init__(self, incoming: WrappedHandler, user_connection: ProtonUserConnection) -> None:
+        super().__init__(
+            incoming.terms,
+            user_connection,
+            incoming.companion or user_connection.publisher,
+            _capabilities(user_connection.connection),
+        )
         self._incoming = incoming
 
     @property
     def over(self) -> bool:
-        return self._ground.finished
+        return self._user_connection.finished
 
     def begin_anew(self) -> None:
         """Its connection was lost, and may come back: nothing is halted, nothing waits in a turn of the loop."""
         self._incoming.paused.clear()
-        self.move_to(self._ground, self._post)
+        self.move_to(self._user_connection, self._publisher)
 
     def knows(self, source: Destination) -> bool:
         return source in self._plans
 
-    def invoke(self, turn: CallbackRun) -> object:
-        seat = turn.seat
-        assert isinstance(seat, LinkScope)
-        if seat.code_credit is None:
-            self._call(turn)
+    def invoke(self, run: CallbackRun) -> object:
+        scope = run.scope
+        assert isinstance(scope, LinkScope)
+        if scope.code_credit is None:
+            self._call(run)
             return None
-        before = seat.code_credit.begin(turn.delivery.tag)
+        before = scope.code_credit.begin(run.delivery.tag)
         try:
-            self._call(turn)
+            self._call(run)
         except RefusedHere:
             raise
         except Exception:
-            seat.code_credit.failed(turn.delivery.tag, before, settled=seat.turn(turn.delivery) is None)
+            scope.code_credit.failed(run.delivery.tag, before, settled=scope.run_of(run.delivery) is None)
             raise
         return None
 
-    def _call(self, turn: CallbackRun) -> None:
+    def _call(self, run: CallbackRun) -> None:
         try:
-            self._incoming.original.on_message(ShownDelivery(turn))
+            self._incoming.original.on_message(ShownDelivery(run))
         except ProtonReject as error:
             raise Reject(str(error) or "rejected by the callback (Reject)") from error
         except ProtonRelease as error:
@@ -119,24 +125,24 @@ class ProtonCallbackRunner(CallbackRunner):
         """What the code cannot have from a wrapper ends its container, as an exception does without one."""
         return isinstance(error, RefusedHere)
 
-    def refused(self, turn: CallbackRun, error: RefusedHere) -> None:
+    def refused(self, run: CallbackRun, error: RefusedHere) -> None:
         """The code asked for what a wrapper cannot do: its message stays unsettled, in no transaction."""
-        turn.seat.withdraw(turn)
-        super().refused(turn, error)
+        run.scope.withdraw(run)
+        super().refused(run, error)
 
     def source_halted(self, source: Destination) -> None:
-        self._incoming.paused.update(seat.link for seat in self._seats_of(source))
+        self._incoming.paused.update(scope.link for scope in self._scopes_of(source))
 
     def source_resumed(self, source: Destination) -> None:
-        for seat in self._seats_of(source):
-            self._incoming.paused.discard(seat.link)
-            if seat.code_credit is not None:
-                seat.code_credit.resume()
+        for scope in self._scopes_of(source):
+            self._incoming.paused.discard(scope.link)
+            if scope.code_credit is not None:
+                scope.code_credit.resume()
             elif self._incoming.flow is not None:
-                self._incoming.flow.again(seat.link)
+                self._incoming.flow.again(scope.link)
 
-    def _seats_of(self, source: Destination) -> list[LinkScope]:
-        return [seat for seat in self._ground.seats.values() if seat.source == source]
+    def _scopes_of(self, source: Destination) -> list[LinkScope]:
+        return [scope for scope in self._user_connection.scopes.values() if scope.source == source]
 
 
 class WrappedHandler(proton.Handler):
@@ -152,7 +158,7 @@ class WrappedHandler(proton.Handler):
             tuple[str, int], ProtonCallbackRunner
         ] = {}  # of a broker and thread: it goes on with a new connection
         self._told: set[Any] = set()
-        self._ground: ProtonUserConnection | None = None  # of the last message
+        self._user_connection: ProtonUserConnection | None = None  # of the last message
 
     # -- the driver's events ----------------------------------------------------------------------
 
@@ -165,33 +171,33 @@ class WrappedHandler(proton.Handler):
         self.on_unhandled("on_link_remote_open", event)
         link = event.link
         if link.is_receiver and link.remote_source.address and not passes_through(link):
-            caller, source = self._caller(ConnectionWatch.ground_of(event)), source_of(link)
-            if not caller.knows(source):
-                caller.learn(source)
+            runner, source = self._runner(ConnectionWatch.user_connection_of(event)), source_of(link)
+            if not runner.knows(source):
+                runner.learn(source)
 
     def on_delivery(self, event: Any) -> None:
         delivery, link = event.delivery, event.link
-        seat = self.seat_of(link)
-        if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
-            if seat is None or not delivery.settled or seat.is_promised(delivery):
+        scope = self.scope_of(link)
+        if (scope is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
+            if scope is None or not delivery.settled or scope.is_promised(delivery):
                 self.original.on_delivery(event)  # a delivery that we moved in a transaction is no news for the code
-        elif (seat is None and not was_seated(link) and passes_through(link)) or delivery.settled:
+        elif (scope is None and not was_wrapped(link) and passes_through(link)) or delivery.settled:
             self._say_settled(link, delivery)
             self.original.on_delivery(event)
         else:
             event.redeliver_ours = self
-            seat = seat or self._seat(event, link)
-            assert self._ground is not None
-            self._message(event, delivery, self._ground, seat)
+            scope = scope or self._open_scope(event, link)
+            assert self._user_connection is not None
+            self._message(event, delivery, self._user_connection, scope)
 
     def take_following(self, event: Any) -> None:
         """Everybody has seen the event of a message of ours: take those that came with it."""
-        seat, ground = self.seat_of(event.link), self._ground
-        if seat is None or ground is None or others_listen(event, (*self.parts, ground.watch)):
+        scope, user_connection = self.scope_of(event.link), self._user_connection
+        if scope is None or user_connection is None or others_listen(event, (*self.parts, user_connection.watch)):
             return
         behind = EventBatch(event)
         while (came := behind.next()) is not None:
-            self._message(event, came, ground, seat)
+            self._message(event, came, user_connection, scope)
         if self.flow is not None:
             self.flow.on_delivery(event)
         behind.end()
@@ -203,33 +209,33 @@ class WrappedHandler(proton.Handler):
 
     def is_ours(self, link: Any) -> bool:
         """Return whether the messages of a link are ours to settle."""
-        return self.seat_of(link) is not None
+        return self.scope_of(link) is not None
 
-    def seat_of(self, link: Any) -> LinkScope | None:
+    def scope_of(self, link: Any) -> LinkScope | None:
         """Its messages are ours if it has one."""
-        return self._ground.seats.get(link) if self._ground is not None else None
+        return self._user_connection.scopes.get(link) if self._user_connection is not None else None
 
-    def _seat(self, event: Any, link: Any) -> LinkScope:
-        ground = self._ground = ConnectionWatch.ground_of(event)
-        seat = ground.seats.get(link)
-        if seat is None:
+    def _open_scope(self, event: Any, link: Any) -> LinkScope:
+        user_connection = self._user_connection = ConnectionWatch.user_connection_of(event)
+        scope = user_connection.scopes.get(link)
+        if scope is None:
             credit = CodeCredit(link, self.paused) if self.flow is None else None
-            seat = ground.seats[link] = LinkScope(ground, link, source_of(link), credit)
-            link.redeliver_seated = True
-        return seat
+            scope = user_connection.scopes[link] = LinkScope(user_connection, link, source_of(link), credit)
+            link.redeliver_wrapped = True
+        return scope
 
-    def _message(self, event: Any, came: Any, ground: ProtonUserConnection, seat: LinkScope) -> None:
-        link = seat.link
-        if not ground.is_open:
+    def _message(self, event: Any, came: Any, user_connection: ProtonUserConnection, scope: LinkScope) -> None:
+        link = scope.link
+        if not user_connection.is_open:
             return  # it came before the connection was lost: the broker has it again
-        if (link.state | seat.session.state | ground.connection.state) & _CLOSED:
+        if (link.state | scope.session.state | user_connection.connection.state) & _CLOSED:
             return  # the user has closed it, which gives the message back, uncounted
-        caller = self._caller(ground)
-        generation = caller.generation(seat, "", seat.source)
+        runner = self._runner(user_connection)
+        generation = runner.generation(scope, "", scope.source)
         raw = bytes(link.recv(came.pending) or b"")
         link.advance()
-        delivery = delivery_of(seat.source, generation, seat.keep(came), raw)
-        caller.arrived(CallbackRun(delivery, seat, caller, (event, came), returning_settles=self.returning_settles))
+        delivery = delivery_of(scope.source, generation, scope.keep(came), raw)
+        runner.arrived(CallbackRun(delivery, scope, runner, (event, came), returning_settles=self.returning_settles))
 
     def _say_settled(self, link: Any, delivery: Any) -> None:
         if delivery.settled and link.remote_source.address not in self._told:
@@ -238,18 +244,18 @@ class WrappedHandler(proton.Handler):
 
     # -- who calls --------------------------------------------------------------------------------
 
-    def _caller(self, ground: ProtonUserConnection) -> ProtonCallbackRunner:
-        found: ProtonCallbackRunner | None = ground.callers.get(self)
+    def _runner(self, user_connection: ProtonUserConnection) -> ProtonCallbackRunner:
+        found: ProtonCallbackRunner | None = user_connection.runners.get(self)
         if found is None:
-            key = (ground.ledger_scope, threading.get_ident())
+            key = (user_connection.ledger_scope, threading.get_ident())
             found = self._last.get(key)
             if found is not None and found.over:
-                found.move_to(ground, self.companion or ground.post)
+                found.move_to(user_connection, self.companion or user_connection.publisher)
             else:
-                found = self._last[key] = ProtonCallbackRunner(self, ground)
-            ground.callers[self] = found
+                found = self._last[key] = ProtonCallbackRunner(self, user_connection)
+            user_connection.runners[self] = found
             if self.companion is not None or not self.returning_settles:
-                ground.watch.listen()
+                user_connection.watch.listen()
         return found
 
 

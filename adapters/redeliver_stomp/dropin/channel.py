@@ -19,6 +19,7 @@ from redeliver_mw.context import current_delivery
 from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.redelivery.outbox import close_outbox
 from redeliver_stomp.capabilities import destination_of, private_queue
 from redeliver_stomp.dropin.claims import Claims, SubscribedSource
 from redeliver_stomp.dropin.code_transactions import CodeTransactions
@@ -55,14 +56,14 @@ class ConnectionScope(SettlementScope):
                 f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure, code="callback-not-usable"
             )
         self._old = version == "1.1"
-        self.line = StompUserConnection(connection, self._lost)
-        self.publisher = ConnectionCopyPublisher(self.line, self)
+        self.user_connection = StompUserConnection(connection, self._lost)
+        self.publisher = ConnectionCopyPublisher(self.user_connection, self)
         self.owner: ScopeOwner | None = None
         self.subscriptions: dict[str, SubscribedSource] = {}
         self.retired: set[str] = set()  # ids of ours that were unsubscribed: what still comes is the broker's
         self._late = BoundedLog(log)
         self.claims = Claims()
-        self.transactions = CodeTransactions(connection, self, self.line, self.publisher, self.claims)
+        self.transactions = CodeTransactions(connection, self, self.user_connection, self.publisher, self.claims)
         self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
         self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
@@ -86,7 +87,7 @@ class ConnectionScope(SettlementScope):
 
     @property
     def is_open(self) -> bool:
-        return self.line.is_open
+        return self.user_connection.is_open
 
     def window(self, consumer: Hashable) -> int | None:
         found = self.subscriptions.get(str(consumer))
@@ -110,7 +111,7 @@ class ConnectionScope(SettlementScope):
     def running(self) -> CallbackRun | None:
         """Return the run whose callback calls this, if a callback does."""
         try:
-            run = self.turn(current_delivery())
+            run = self.run_of(current_delivery())
         except LookupError:
             return None
         return run if run is not None and run.inside else None
@@ -125,7 +126,7 @@ class ConnectionScope(SettlementScope):
         elif doubtful(delivery.native):
             self._try(delivery)
         elif (receipt := self._receipts.pop(tag, None)) is None:
-            self.line.ack(self.ack_frame(delivery))
+            self.user_connection.ack(self.ack_frame(delivery))
         else:
             self.send_ack(tag, receipt)
 
@@ -141,7 +142,7 @@ class ConnectionScope(SettlementScope):
         """Count a success: a COMMIT of the code's has settled the run. Called on our thread."""
         if run.in_hand and self.settleable(run.delivery):
             self._settled_there.add(run.delivery.tag)
-            run.keeper.word(run, ACK)
+            run.listener.code_settled(run, ACK)
         else:
             self.gone(run.delivery)
 
@@ -159,10 +160,10 @@ class ConnectionScope(SettlementScope):
 
         def answered(error: str) -> None:
             if not self.tried(delivery, error) and wanted and not error:
-                self.line.show_receipt(wanted)
+                self.user_connection.show_receipt(wanted)
 
-        self.line.ack(self.ack_frame(delivery, receipt=self.line.expect(answered)))
-        self.line.flush()
+        self.user_connection.ack(self.ack_frame(delivery, receipt=self.user_connection.expect(answered)))
+        self.user_connection.flush()
 
     def _may_try(self, delivery: Delivery) -> bool:
         """Note that a doubtful ACK is about to be written; False if the broker closes the connection for it."""
@@ -188,7 +189,7 @@ class ConnectionScope(SettlementScope):
         """Messages of this source that nobody can ack over STOMP."""
         found = self._convicts.get(source)
         if found is None:
-            found = self._convicts[source] = UnackableMessages(self.line.broker, source)
+            found = self._convicts[source] = UnackableMessages(self.user_connection.broker, source)
         return found
 
     def send_ack(self, tag: DeliveryTag, receipt: str | None = None) -> None:
@@ -207,7 +208,7 @@ class ConnectionScope(SettlementScope):
     def _lost(self) -> None:
         trying, self._trying = self._trying, {}
         for mark, convicts in trying.items():  # closed without a word: it was one of these
-            if odd(mark[0]) and not self.line.leaving:
+            if odd(mark[0]) and not self.user_connection.leaving:
                 convicts.add(mark)
         self.transactions.lost(self.open_runs())
         for run in self.open_runs():
@@ -239,12 +240,16 @@ class ConnectionScope(SettlementScope):
             self.retired.discard(str(id))
             self._subscribe(destination, id, ack, given)
             return
-        if self.line.other_product:
-            what = f"this broker is {self.line.other_product}: its acks mean something else than ActiveMQ Classic's"
+        if self.user_connection.other_product:
+            product = self.user_connection.other_product
+            what = f"this broker is {product}: its acks mean something else than ActiveMQ Classic's"
             raise ConfigError(
-                what, where=self.line.broker, cure="Use redeliver_proton on Artemis", code="broker-is-another"
+                what,
+                where=self.user_connection.broker,
+                cure="Use redeliver_proton on Artemis",
+                code="broker-is-another",
             )
-        self.line._hurry()
+        self.user_connection._hurry()
         self.owner.subscribed(to)
         self._bare.discard(to.id)
         if ack != "client-individual" and ack not in _told:
@@ -304,7 +309,7 @@ class ConnectionScope(SettlementScope):
     def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:
         """A callback that unsubscribes right after a message gets that one settled first."""
         mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
-        if mine and self.line.here:
+        if mine and self.user_connection.here:
             self.closing()
         for name in mine:  # the broker has again what waits to be run
             del self.subscriptions[name]
@@ -313,7 +318,7 @@ class ConnectionScope(SettlementScope):
         def leave() -> None:
             for name in mine:
                 self.abandon(name)
-            self.line.flush()  # behind the UNSUBSCRIBE they would do nothing
+            self.user_connection.flush()  # behind the UNSUBSCRIBE they would do nothing
             try:
                 self._unsubscribe(id, headers, **more)
                 for name in mine[1:]:
@@ -323,7 +328,7 @@ class ConnectionScope(SettlementScope):
 
         if not mine:
             self._unsubscribe(id, headers, **more)
-        elif self.line.here:
+        elif self.user_connection.here:
             self.publisher.when_idle(leave)
         else:
             self._meanwhile(lambda done: self.publisher.when_idle(lambda: in_turn(leave, done)))
@@ -331,17 +336,17 @@ class ConnectionScope(SettlementScope):
     def _meanwhile(self, work: Callable[[Callable[[], None]], None], what: str = "the UNSUBSCRIBE goes out") -> None:
         """Let our thread do it, and wait for a while: behind a slow callback it is done later."""
         over = threading.Event()
-        self.line.hop(lambda: work(over.set))
+        self.user_connection.hop(lambda: work(over.set))
         if not over.wait(5.0):
             log.warning("%s when the callback that runs is over", what)
 
     def _disconnecting(self, *args: Any, **kwargs: Any) -> Any:
-        if self.line.here:
+        if self.user_connection.here:
             self.closing()
-        elif self.line.is_open and any(run.given.pending is not None for run in self.open_runs()):
+        elif self.user_connection.is_open and any(run.given.pending is not None for run in self.open_runs()):
             self._meanwhile(lambda done: done(), "the settlements of other threads go out")
-        self.line.leaving = True
-        self.line.flush()
+        self.user_connection.leaving = True
+        self.user_connection.flush()
         return self._disconnect(*args, **kwargs)
 
     # -- what the callback says ---------------------------------------------------------------------
@@ -422,9 +427,9 @@ class ConnectionScope(SettlementScope):
 
     def _settle(self, runs: list[CallbackRun], settlement: Exception) -> None:
         """Carry out a settlement outside of transactions. Another thread's ACK goes out now, whatever callback runs."""
-        if self.line.here:
+        if self.user_connection.here:
             for run in runs:
-                run.keeper.word(run, settlement)
+                run.listener.code_settled(run, settlement)
             return
         frames = []
         for run in runs:
@@ -434,21 +439,21 @@ class ConnectionScope(SettlementScope):
                 self._settled_there.add(tag)
                 frames.append(self.ack_frame(run.delivery, receipt=self._receipts.pop(tag, "")))
         if frames:
-            self.line.ack_at_once(frames)
+            self.user_connection.ack_at_once(frames)
         for run in runs:
             self.tell(run)
 
     def _goes_at_once(self, run: CallbackRun) -> bool:
         """Return whether an ACK need not wait: for messages that its callback has sent, or because it is doubtful."""
         delivery = run.delivery
-        return self.lives(delivery.generation) and not doubtful(delivery.native) and not delivery.outbox.close()
+        return self.lives(delivery.generation) and not doubtful(delivery.native) and not close_outbox(delivery)
 
     def tell(self, run: CallbackRun) -> None:
         """Let the core hear of what was said of a run on another thread. From any thread."""
-        if not self.line.here:
-            self.line.hop(lambda: self.tell(run))
+        if not self.user_connection.here:
+            self.user_connection.hop(lambda: self.tell(run))
         elif (settlement := self.claims.pending(run)) is not None:
-            run.keeper.word(run, settlement)
+            run.listener.code_settled(run, settlement)
 
 
 def in_turn(*calls: Callable[[], object]) -> None:

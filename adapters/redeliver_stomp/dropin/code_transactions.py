@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from redeliver_mw.dropin import CallbackRun, RefusedHere
 from redeliver_mw.message import Delivery
-from redeliver_mw.redelivery.outbox import CLOSED, QueuedSend
+from redeliver_mw.redelivery.outbox import CLOSED, QueuedSend, close_outbox, reopen_outbox
 from redeliver_stomp.dropin.claims import Claims, CodeTransaction, HandedFrame
 from redeliver_stomp.dropin.connection import StompUserConnection
 from redeliver_stomp.dropin.copies import ConnectionCopyPublisher
@@ -56,11 +56,11 @@ class CodeTransactions:
         self,
         connection: Any,
         scope: TransactionScope,
-        line: StompUserConnection,
+        user_connection: StompUserConnection,
         publisher: ConnectionCopyPublisher,
         claims: Claims,
     ) -> None:
-        self._scope, self._line, self._publisher, self._lock = scope, line, publisher, claims.lock
+        self._scope, self._user_connection, self._publisher, self._lock = scope, user_connection, publisher, claims.lock
         self._open: dict[str, CodeTransaction] = {}
         self._aborted_here: dict[str, None] = {}  # because their callback raised; the oldest first
         self._begin, self._commit, self._abort = connection.begin, connection.commit, connection.abort
@@ -93,9 +93,9 @@ class CodeTransactions:
         frames = []
         for run in runs:
             shown = receipt if run is runs[-1] else ""
-            named = self._line.expect(answered(run), shown=shown)
+            named = self._user_connection.expect(answered(run), shown=shown)
             frames.append(self._scope.ack_frame(run.delivery, receipt=named, transaction=name))
-        self._line.write(b"".join(frames))
+        self._user_connection.write(b"".join(frames))
 
     def _committing(self, transaction: Any = None, headers: Any = None, **more: Any) -> None:
         with self._lock:
@@ -109,14 +109,14 @@ class CodeTransactions:
         given = {**(headers or {}), **more}
         self._send_outboxes(found)
         shown = str(given.get("receipt") or "")
-        given["receipt"] = self._line.expect(lambda error: self._answered(found, error), shown=shown)
+        given["receipt"] = self._user_connection.expect(lambda error: self._answered(found, error), shown=shown)
         self._commit(transaction, given)
 
     def _refuse_aborted(self, name: str) -> None:
         if name in self._aborted_here:
             raise RefusedHere(
                 f"the transaction {name} was aborted when the callback that had begun it raised",
-                where=self._line.broker,
+                where=self._user_connection.broker,
                 cure="Begin a new transaction; the message comes again as its policy says",
             )
 
@@ -127,7 +127,7 @@ class CodeTransactions:
         if name in self._aborted_here:
             shown = {**(headers or {}), **more}.get("receipt")
             if shown:
-                self._line.show_receipt(str(shown))
+                self._user_connection.show_receipt(str(shown))
             return
         self._abort(transaction, headers, **more)
         if found is not None:
@@ -163,7 +163,7 @@ class CodeTransactions:
             if len(self._aborted_here) > REMEMBERED:
                 del self._aborted_here[next(iter(self._aborted_here))]
             run.promised, self._handed(run).transaction = False, None
-        if self._line.is_open:
+        if self._user_connection.is_open:
             with contextlib.suppress(Exception):  # stomp.py's own: the connection is lost
                 self._abort(found.name)
         self._give_back(found, [each for each in found.runs if each is not run])
@@ -178,7 +178,7 @@ class CodeTransactions:
             raised = self._handed(run).raised
             if run.promised and run.in_hand and raised is not None:
                 run.promised = False
-                run.keeper.word(run, _as_failure(raised))
+                run.listener.code_settled(run, _as_failure(raised))
 
     def _acked(self, transaction: CodeTransaction, run: CallbackRun, error: str) -> None:
         self._scope.tried(run.delivery, error)
@@ -211,7 +211,7 @@ class CodeTransactions:
             return
         run.promised = False
         if (sends := transaction.sends.get(run)) is not None:
-            self._reopen(run, [each for each in sends if each not in transaction.sent])
+            reopen_outbox(run.delivery, [each for each in sends if each not in transaction.sent])
         self._scope.settled_by_broker(run)
 
     def _give_back(self, transaction: CodeTransaction, runs: Sequence[CallbackRun]) -> None:
@@ -229,14 +229,14 @@ class CodeTransactions:
             if raised is not None:
                 self._scope.tell(run)
             elif (sends := transaction.sends.get(run)) is not None:
-                self._reopen(run, sends)
+                reopen_outbox(run.delivery, sends)
 
     # -- what our own `delivery.send` has kept ------------------------------------------------------
 
     def _send_outboxes(self, transaction: CodeTransaction) -> None:
         """Write what the code has sent, as part of the transaction."""
         for run in transaction.runs:
-            sends = run.delivery.outbox.close() if run.delivery.outbox is not CLOSED else ()
+            sends = close_outbox(run.delivery) if run.delivery.outbox is not CLOSED else ()
             if sends:
                 transaction.sends[run] = sends
             for sending in sends:
@@ -248,13 +248,9 @@ class CodeTransactions:
             if not error:
                 transaction.sent.add(sending)
 
-        name, receipt = transaction.name, self._line.expect(answered)
+        name, receipt = transaction.name, self._user_connection.expect(answered)
         with contextlib.suppress(NotSendable):  # it is tried again, and refused, once the COMMIT is answered
-            self._line.write(send_frame(sending.out, receipt, transaction=name, after=sending.after))
-
-    @staticmethod
-    def _reopen(run: CallbackRun, sends: Sequence[QueuedSend]) -> None:
-        run.delivery.outbox = type(run.delivery.outbox)(sends)
+            self._user_connection.write(send_frame(sending.out, receipt, transaction=name, after=sending.after))
 
     @staticmethod
     def _handed(run: CallbackRun) -> HandedFrame:

@@ -38,8 +38,8 @@ class ConnectionCopyPublisher(CopyPublisher):
 
     patience = PATIENCE
 
-    def __init__(self, line: StompUserConnection, scope: AckingScope) -> None:
-        self._line, self._scope = line, scope
+    def __init__(self, user_connection: StompUserConnection, scope: AckingScope) -> None:
+        self._user_connection, self._scope = user_connection, scope
         self._waiting: dict[int, Callable[[str], None]] = {}  # told when the connection is lost
         self._moves: set[int] = set()
         self._silent = False  # the connection is cut for that
@@ -59,7 +59,7 @@ class ConnectionCopyPublisher(CopyPublisher):
                 answer("refused" if refusal else "ok", refusal)
 
         def alone() -> None:
-            self._send(send_frame(out, self._line.expect(answered), after=after))
+            self._send(send_frame(out, self._user_connection.expect(answered), after=after))
 
         try:
             if after > 0:  # within a transaction its job would be stored after the commit
@@ -86,7 +86,7 @@ class ConnectionCopyPublisher(CopyPublisher):
                 self._idle()
 
         def copies_first() -> None:
-            _CopiesThenAck(self._line, over, self._send).begin([out for out, _ in outs], ack)
+            _CopiesThenAck(self._user_connection, over, self._send).begin([out for out, _ in outs], ack)
 
         ack = () if self._scope.is_settled(delivery) else self._scope.ack_headers(delivery.tag)
         try:
@@ -110,16 +110,18 @@ class ConnectionCopyPublisher(CopyPublisher):
         if harmful:
             instead()
         else:
-            _Transaction(self._line, over, self._send, beside, instead).begin(outs, ack, ack_first=ack_first)
+            _Transaction(self._user_connection, over, self._send, beside, instead).begin(outs, ack, ack_first=ack_first)
 
     def why_not(self, outs: Sequence[Outgoing]) -> str:
         """Return why these cannot be sent now; empty if they can."""
         for out in outs:
             if why := problem(out.target):
                 return why
-            if self._line.users.version == "1.1" and any("\r" in str(value) for value in out.headers.values()):
+            if self._user_connection.users.version == "1.1" and any(
+                "\r" in str(value) for value in out.headers.values()
+            ):
                 return "a header holds a carriage return, which STOMP 1.1 cannot write"
-        return "" if self._line.is_open else "there is no connection"
+        return "" if self._user_connection.is_open else "there is no connection"
 
     # -- answers that do not come -------------------------------------------------------------------
 
@@ -132,7 +134,7 @@ class ConnectionCopyPublisher(CopyPublisher):
                 self._silent = True
                 self._cut(f"no answer within {self.patience:g} s")
 
-        self._line.later(self.patience, check)
+        self._user_connection.later(self.patience, check)
         return number
 
     def _over(self, number: int) -> bool:
@@ -141,15 +143,15 @@ class ConnectionCopyPublisher(CopyPublisher):
 
     def _send(self, data: bytes) -> None:
         try:
-            self._line.write(data)
+            self._user_connection.write(data)
         except Exception as error:  # stomp.py's own and OSError: the connection is lost, `lost` tells of it
             log.debug("the connection is lost: %r", error)
-            self._line.cut()
+            self._user_connection.cut()
 
     def _cut(self, why: str) -> None:
         """Closed before anybody is told: a late answer could make a second copy."""
         log.error("%s: the connection is closed, and the broker has its unsettled messages again", why)
-        self._line.cut()
+        self._user_connection.cut()
 
     def lost(self) -> None:
         """Every delivery of the connection has been abandoned."""
@@ -182,13 +184,13 @@ class _Transaction:
 
     def __init__(
         self,
-        line: StompUserConnection,
+        user_connection: StompUserConnection,
         over: Callable[[str, str], None],
         send: Callable[[bytes], None],
         beside: Callable[[], AbstractContextManager[bool]],
         instead: Callable[[], None],
     ) -> None:
-        self._line, self._over, self._write = line, over, send
+        self._user_connection, self._over, self._write = user_connection, over, send
         self._beside, self._instead = beside, instead
         self._name = f"redeliver-dropin-{next(_numbers)}"
         self._open, self._refusal = 0, ""
@@ -209,7 +211,7 @@ class _Transaction:
         self._write(b"".join(frames))
 
     def _expect(self) -> str:
-        return self._line.expect(self._answered)
+        return self._user_connection.expect(self._answered)
 
     def _answered(self, error: str) -> None:
         self._refusal = self._refusal or error
@@ -228,12 +230,12 @@ class _Transaction:
         named = ("transaction", self._name)
         frames = [encode("COMMIT", [named, *self._end()])]
         if self._ack:
-            frames.insert(0, encode("ACK", [*self._ack, named, ("receipt", self._line.expect(_acked))]))
+            frames.insert(0, encode("ACK", [*self._ack, named, ("receipt", self._user_connection.expect(_acked))]))
         self._write(b"".join(frames))
 
     def _end(self) -> list[tuple[str, str]]:
         """Return the header of the receipt that ends it."""
-        return [("receipt", self._line.expect(lambda error: self._over(self._refusal, error)))]
+        return [("receipt", self._user_connection.expect(lambda error: self._over(self._refusal, error)))]
 
 
 class _CopiesThenAck:
@@ -243,16 +245,16 @@ class _CopiesThenAck:
     """
 
     def __init__(
-        self, line: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
+        self, user_connection: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
     ) -> None:
-        self._line, self._over, self._write = line, over, send
+        self._user_connection, self._over, self._write = user_connection, over, send
         self._open, self._refusal = 0, ""
         self._ack: Sequence[tuple[str, str]] = ()
 
     def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]]) -> None:
         """Raise NotSendable before anything is sent."""
         self._open, self._ack = len(outs), ack
-        self._write(b"".join([send_frame(out, self._line.expect(self._answered)) for out in outs]))
+        self._write(b"".join([send_frame(out, self._user_connection.expect(self._answered)) for out in outs]))
 
     def _answered(self, error: str) -> None:
         self._refusal = self._refusal or error
@@ -262,7 +264,7 @@ class _CopiesThenAck:
         if self._refusal or not self._ack:
             self._over(self._refusal, "")
         else:
-            self._write(encode("ACK", [*self._ack, ("receipt", self._line.expect(self._acked))]))
+            self._write(encode("ACK", [*self._ack, ("receipt", self._user_connection.expect(self._acked))]))
 
     def _acked(self, error: str) -> None:
         _acked(error)

@@ -61,9 +61,10 @@ class StompCallbackRunner(CallbackRunner):
     """Of one wrapped listener, on one connection object. On that one's thread of ours."""
 
     def __init__(self, listener: Any, terms: DropinOptions, scope: ConnectionScope, publisher_url: str | None) -> None:
+        """Run the callback of a listener in the scope of one connection. `publisher_url` None: copies go out on it."""
         publisher = scope.publisher if publisher_url is None else CompanionPublisher(publisher_url, "activemq+stomp")
-        can = replace(capabilities(scope.line.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
-        super().__init__(terms, scope.line, publisher, can)
+        can = replace(capabilities(scope.user_connection.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
+        super().__init__(terms, scope.user_connection, publisher, can)
         self.listener, self._scope = listener, scope
         self._prefetch: dict[Destination, int] = {}
         self._scheduled = True  # as far as is known
@@ -113,6 +114,7 @@ class StompCallbackRunner(CallbackRunner):
         self.arrived(CallbackRun(delivery, self._scope, self, HandedFrame(frame, to), returning_settles=returning))
 
     def begin(self, run: CallbackRun) -> None:
+        """Claim the delivery for its callback, before the callback is called."""
         if run.given.claimed:
             self._scope.claims.begin(run)
         super().begin(run)
@@ -121,15 +123,17 @@ class StompCallbackRunner(CallbackRunner):
         """What the code said on another thread comes before how its callback ended."""
         settlement = self._scope.claims.end(run, error)
         if settlement is not None:
-            self.word(run, settlement)
+            self.code_settled(run, settlement)
         super().ended(run, error)
 
     def lost(self, generation: int, runs: list[CallbackRun]) -> None:
+        """Forget a lost generation, and with the connection the timer of its windows."""
         super().lost(generation, runs)
         if self.over:
             self._windows.stop()  # its timer ends with the connection's thread
 
     def closing(self, run: CallbackRun) -> None:
+        """Settle a message whose callback closes the connection, unless another thread has settled it."""
         with self._scope.claims.lock:
             mine = run.returning_settles and self._scope.claims.take(run)
         if mine:
@@ -148,6 +152,7 @@ class StompCallbackRunner(CallbackRunner):
             self._plans[known] = replace(plan, ways=replace(plan.ways, schedule=None))
 
     def invoke(self, run: CallbackRun) -> object:
+        """Call the listener's `on_message` with a frame that shows our count."""
         frame, to = run.given.frame, run.given.to
         headers = {**frame.headers, "JMSXDeliveryCount": str(run.delivery.delivery_count)}
         if to.id != to.of:  # a retry of a durable subscription's, from its private queue
@@ -159,6 +164,7 @@ class Redelivering:
     """A wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
 
     def __init__(self, listener: Any, connection: Any, terms: DropinOptions, publisher: str | None) -> None:
+        """Wrap a listener for a connection; it becomes the owner of what arrives there."""
         self.listener = listener
         self._scope = ConnectionScope.of(connection)
         self._runner = StompCallbackRunner(listener, terms, self._scope, publisher)
@@ -174,7 +180,8 @@ class Redelivering:
         return f"<redelivering {self.listener!r}>"
 
     def on_disconnected(self) -> None:
-        self._scope.line.disconnected()
+        """Note the loss of the connection, then tell the listener. Called on the receiver thread."""
+        self._scope.user_connection.disconnected()
         told = getattr(self.listener, "on_disconnected", None)
         if told is not None:
             told()
@@ -188,26 +195,26 @@ class Redelivering:
             if name not in scope.retired and (to is not None or scope.passes(frame)):
                 self.listener.on_message(frame)
             return
-        self._inbox.append((to, frame, raw, scope.line.epoch))
+        self._inbox.append((to, frame, raw, scope.user_connection.epoch))
         if not self._called:  # else what is there by then goes along
             self._called = True
-            scope.line.hop(self._come)
+            scope.user_connection.hop(self._come)
 
     def _come(self) -> None:
         """On our thread: what has come until now."""
         self._called = False
-        line = self._scope.line
+        user_connection = self._scope.user_connection
         try:
             for _ in range(len(self._inbox)):
-                line.guarded(partial(self._take, *self._inbox.popleft()))
+                user_connection.guarded(partial(self._take, *self._inbox.popleft()))
         finally:
             if self._inbox and not self._called:  # a fault with one of them is not the others'
                 self._called = True
-                line.hop(self._come)
+                user_connection.hop(self._come)
 
     def _take(self, to: SubscribedSource, frame: Any, raw: RawFrame, epoch: int) -> None:
         scope = self._scope
-        current = scope.line.epoch == epoch and not scope.line.leaving
+        current = scope.user_connection.epoch == epoch and not scope.user_connection.leaving
         if current and scope.subscriptions.get(to.id) is to and scope.owner is self._runner:
             self._runner.message(to, frame, raw)
 

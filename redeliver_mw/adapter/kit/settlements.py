@@ -17,7 +17,7 @@ AnySettlement = TypeVar("AnySettlement")
 
 
 class SettlementWriter(Protocol):
-    """A source whose words were decided, one after the other, and are written at once."""
+    """Writes at once the settlements of a source that were decided one after the other."""
 
     def write(self) -> None: ...
 
@@ -25,8 +25,8 @@ class SettlementWriter(Protocol):
 class SettlementQueue(Generic[AnySettlement]):
     """`add` from any thread, `write` on the adapter's.
 
-    `wake` lets the adapter's thread call `write`. `decide(delivery, word)` takes a word and answers the source that
-    has to be told to write, or None where the delivery's generation is over: its word is dropped (settle-once).
+    `wake` lets the adapter's thread call `write`. `decide(delivery, settlement)` takes one and answers the source that
+    has to be told to write, or None where the delivery's generation is over: its settlement is dropped (settle-once).
     """
 
     def __init__(
@@ -36,21 +36,25 @@ class SettlementQueue(Generic[AnySettlement]):
         self._given: deque[tuple[Sequence[tuple[Delivery, AnySettlement]], Callable[[], None] | None]] = deque()
         self._woken = False
 
-    def add(self, words: Sequence[tuple[Delivery, AnySettlement]], written: Callable[[], None] | None) -> None:
+    def add(self, settlements: Sequence[tuple[Delivery, AnySettlement]], written: Callable[[], None] | None) -> None:
         """`written` is called once one of them has been written, and not at all where all were dropped."""
-        self._given.append((words, written))
-        if not self._woken:  # asked after the append, and cleared before the reading: no word stays behind
+        self._given.append((settlements, written))
+        if not self._woken:  # asked after the append, and cleared before the reading: none stays behind
             self._woken = True
             self._wake()
 
     def write(self) -> None:
-        """Every word that was given until now."""
+        """Write every settlement that was given until now."""
         self._woken = False
         touched: set[SettlementWriter] = set()
         told: list[Callable[[], None]] = []
         while self._given:
-            words, written = self._given.popleft()
-            writers = {writer for delivery, word in words if (writer := self._taken(delivery, word)) is not None}
+            settlements, written = self._given.popleft()
+            writers = {
+                writer
+                for delivery, settlement in settlements
+                if (writer := self._taken(delivery, settlement)) is not None
+            }
             touched |= writers
             if written is not None and writers:
                 told.append(written)
@@ -59,8 +63,8 @@ class SettlementQueue(Generic[AnySettlement]):
         for written in told:
             written()
 
-    def _taken(self, delivery: Delivery, word: AnySettlement) -> SettlementWriter | None:
-        writer = self._decide(delivery, word)
+    def _taken(self, delivery: Delivery, settlement: AnySettlement) -> SettlementWriter | None:
+        writer = self._decide(delivery, settlement)
         if writer is None:
             log.debug("%r is of a lost generation: not settled", delivery)
         return writer

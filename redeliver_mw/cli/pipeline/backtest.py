@@ -274,7 +274,7 @@ def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Seque
             print(f"note: {listed([str(check)])}", file=sys.stderr)
     if not here:
         why = "history knows one policy, or too little of another"
-        print(f"note: how wrong the back-test is here cannot be told: {why}", file=sys.stderr)
+        print(f"note: how wrong the back-test is here is not known: {why}", file=sys.stderr)
 
 
 def _not_looked_at(places: Sequence[str], used: ToldPolicies) -> Iterator[str]:

@@ -30,7 +30,7 @@ def insights(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Make the marts of a lake from its records: what fails, what heals and when, what is wasted, what dies."""
+    """Make the marts of a lake from its records: what fails, what recovers and when, what is wasted, what dies."""
     from ...pipeline import Lake
     from ...pipeline.insights import clock_warnings
     from ...pipeline.insights import insights as make

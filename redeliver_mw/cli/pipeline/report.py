@@ -52,7 +52,7 @@ def report(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Make a page of a lake's marts: what fails, what heals and when, storms, waste, and a better policy."""
+    """Make a page of a lake's marts: what fails, what recovers and when, storms, waste, and a better policy."""
     from ...pipeline import Lake
     from ...pipeline.backtest.objective import objective_of
     from ...pipeline.report import job
@@ -60,7 +60,7 @@ def report(
 
     if out is None and not as_json:
         raise ConfigError(
-            "it is not said where the page goes",
+            "no file is named for the page",
             where="--out",
             cure="Name a file, or ask for --json",
             code="path-not-usable",

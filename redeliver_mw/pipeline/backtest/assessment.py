@@ -179,7 +179,7 @@ def assess(
 
 _ASSUMPTION: Final = (
     "all messages were tried by one schedule, so whether a message recovers with the number of its attempts or with "
-    "time cannot be told; it is taken to be time. An arm with other delays would show it"
+    "time is not known; it is taken to be time. An arm with other delays would show it"
 )
 
 

@@ -124,8 +124,8 @@ def _recovery(
 
 
 def _difference(sums: Floats) -> Floats:
-    healed, sick, healed_too, sick_too = sums
-    found: Floats = healed_too / np.maximum(healed_too + sick_too, 1.0) - healed / np.maximum(healed + sick, 1.0)
+    healed, failing, healed_too, failing_too = sums
+    found: Floats = healed_too / np.maximum(healed_too + failing_too, 1.0) - healed / np.maximum(healed + failing, 1.0)
     return found
 
 

@@ -55,12 +55,12 @@ class Check:
     def __str__(self) -> str:
         told = (
             f"{self.destination}: the histories of other policies say that {self.predicted:.1%} of the {self.messages} "
-            f"messages of policy {self.policy_version or 'without a version'} heal within {self.within_s:.3g} s; "
+            f"messages of policy {self.policy_version or 'without a version'} recover within {self.within_s:.3g} s; "
             f"{self.observed:.1%} did ({self.observed_lo:.1%} to {self.observed_hi:.1%})"
         )
         if not self.wrong:
             return f"{told}. The back-test holds here"
-        why = "healing depends on the policy, or the times were not alike"
+        why = "recovery depends on the policy, or the times were not alike"
         return f"{told}. The back-test is {abs(self.off) * 100:.1f} points off here: {why}"
 
 

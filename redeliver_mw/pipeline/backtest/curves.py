@@ -50,9 +50,9 @@ class Curves:
     """A row for each group, a column for each edge. Shares are of the group's messages.
 
     - `healed`: have healed by then, as is estimated; what nobody has seen heal never does.
-    - `low`: are known to have healed by then. `high`: are not known to be sick then.
+    - `low`: are known to have healed by then. `high`: are not known to be failing then.
     - `guess`: by how much `healed` may well be wrong, since history looked only before and after.
-    - `horizon`: seconds; so far history has looked. `left`: sick at the horizon.
+    - `horizon`: seconds; so far history has looked. `left`: failing at the horizon.
     - `densities`: the estimates behind them, from which those of fewer histories are found quickly.
     """
 
@@ -185,7 +185,7 @@ def _sums(shares: Floats, messages: Floats) -> Floats:
 
 
 def _known(seen: Intervals, cells: TimeGrid, messages: Floats) -> tuple[Floats, Floats]:
-    """Shares known to have healed by each edge; shares not known to be sick at it, and at a later time than all."""
+    """Shares known to have healed by each edge; shares not known to be failing at it, and at a later time than all."""
     size = len(cells.edges)
     low, high = np.zeros((seen.groups, size + 1)), np.zeros((seen.groups, size + 1))
     np.add.at(low, (seen.group, seen.hi), seen.n)

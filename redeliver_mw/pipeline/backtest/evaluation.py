@@ -50,7 +50,7 @@ class Mixture:
     low: Floats
     high: Floats
     guess: Floats
-    horizons: Floats  # ascending, and how many are sick at one of these or at an earlier one
+    horizons: Floats  # ascending, and how many are failing at one of these or at an earlier one
     left: Floats
 
     @classmethod
@@ -80,7 +80,7 @@ class Mixture:
         return np.clip(healed, low, high), low, high, guess
 
     def beyond(self, last: Floats) -> Floats:
-        """The share of messages that are sick at their horizon while something is tried at `last`, later than it."""
+        """The share of messages that are failing at their horizon while something is tried at `last`, later than it."""
         return self.left[np.searchsorted(self.horizons * (1 + BEYOND), last, side="left")]
 
     def _part(self, times: Floats, before: Ints, after: Ints) -> Floats:
@@ -146,12 +146,12 @@ def _fates(mixture: Mixture, schedules: Sequence[AttemptSchedule], ways: int, re
     ends = np.array([one.ends for one in schedules])
     healed, low, high, guess = mixture.at(times)
     start = np.zeros((*made.shape, 1))
-    sick = 1 - np.concatenate([start, healed], axis=2)  # after each attempt, the first one included
+    failing = 1 - np.concatenate([start, healed], axis=2)  # after each attempt, the first one included
     counts = np.arange(retries) < made[:, :, None]
-    tried = 1 + (sick[:, :, :-1] * counts).sum(axis=2)
-    left = sick[:, :, -1]
+    tried = 1 + (failing[:, :, :-1] * counts).sum(axis=2)
+    left = failing[:, :, -1]
     tried += np.maximum(attempts - 1 - made, 0.0) * left
-    gained = np.diff(1 - sick, axis=2)
+    gained = np.diff(1 - failing, axis=2)
     beyond = mixture.beyond(last)
     success_s = np.array([one.success_s for one in schedules])
     between = guess[:, :, :-1] * counts[:, :, 1:]

@@ -26,8 +26,11 @@ _DEFAULTS: Final[Mapping[str, tuple[float, ...]]] = {"multiplier": (2.0,), "cap"
 
 
 class Shape(NamedTuple):
-    """`attempts` in all; seconds from the first failure to the next attempt, each rest `multiplier` times longer than
-    the one before and at most `cap`, None: without one; up to `jitter` longer or shorter, 0 to 1."""
+    """Is one candidate: `attempts` in all, and the delays between them.
+
+    The delays are seconds from the first failure to the next attempt, each `multiplier` times longer than the one
+    before and at most `cap`, None: without one; up to `jitter` longer or shorter, 0 to 1.
+    """
 
     attempts: int
     initial: float

@@ -56,8 +56,11 @@ OBJECTIVES: Final = {
 
 @dataclass(frozen=True)
 class Recommendation:
-    """`best` is the row to go by, `present` that of the policy in use, the same one where nothing is better by more
-    than the back-test can tell. `best` is None if history cannot judge the present policy, to which all are held."""
+    """Holds the row to go by, `best`, and that of the policy in use, `present`.
+
+    Both are the same row where nothing is better by more than the back-test can tell. `best` is None if history cannot
+    judge the present policy, to which all are held.
+    """
 
     objective: Objective
     present: BacktestRow

@@ -122,8 +122,10 @@ class Stratification:
 
 
 def stand_in(name: str, policy: RedeliveryPolicy) -> BaseException:
-    """An exception of which this policy can be asked as of one whose class has that name. Runs no code of the user's
-    but the class's `__new__`."""
+    """An exception of which this policy can be asked as of one whose class has that name.
+
+    Runs no code of the user's but the class's `__new__`.
+    """
     if name == Reject.__name__:
         return Reject()
     if name == RetryAfter.__name__:

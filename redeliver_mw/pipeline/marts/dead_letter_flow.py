@@ -28,9 +28,7 @@ def dead_letter_flow(events: DataFrame) -> DataFrame:
 
 
 def _sent_back(events: DataFrame) -> DataFrame:
-    """Return histories of a later generation, on the day of their first record, with the last dead-lettering's
-    reason.
-    """
+    """Return later generations, on the day of their first record, with the reason of the last dead-lettering before."""
     began = (
         events.where("generation >= 1")
         .groupBy(*HISTORY)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from .attempts import COLUMNS
 from .failures import TEXT
-from .letters import SICK
+from .letters import MESSAGES_SHOWN
 from .storms import WINDOW_S
 
 FAILURES_SEEN: Final = 64  # a policy's decisions after up to this many failures are examined one by one
@@ -53,10 +53,12 @@ def attempt_curve(curve: DataFrame) -> DataFrame:
     )
 
 
-def sick(poison: DataFrame) -> DataFrame:
+def retrying_messages(poison: DataFrame) -> DataFrame:
     """Return the messages that the page shows, in an order without ties."""
     return (
-        poison.where("verdict <> 'healed'").orderBy(sf.desc("attempts"), sf.desc("replays"), "message_key").limit(SICK)
+        poison.where("verdict <> 'healed'")
+        .orderBy(sf.desc("attempts"), sf.desc("replays"), "message_key")
+        .limit(MESSAGES_SHOWN)
     )
 
 

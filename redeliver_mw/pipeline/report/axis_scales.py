@@ -50,6 +50,8 @@ _FIRST_MONDAY: Final = 4 * DAY  # 1970 began on a Thursday
 
 
 class Tick(NamedTuple):
+    """Is a mark on an axis, with its label."""
+
     value: float
     label: str
 

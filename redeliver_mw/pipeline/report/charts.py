@@ -132,7 +132,7 @@ def _curve(x: Scale, y: Scale, points: Sequence[Point], value: Callable[[Point],
 
 def _told(healing: RecoveryCurve) -> str:
     last = healing.curve[-1]
-    told = f"{count(healing.healed)} of {count(healing.messages)} healed, {share(last.certain)} of all. "
+    told = f"{count(healing.healed)} of {count(healing.messages)} recovered, {share(last.certain)} of all. "
     if healing.half_s is not None and healing.most_s is not None:
         told += f"Half of those were seen to have by {duration(healing.half_s)}, 95 % by {duration(healing.most_s)}. "
     return told + f"No message was tried later than {duration(healing.watched_s)} after its first failure."

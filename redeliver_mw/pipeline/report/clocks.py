@@ -98,11 +98,11 @@ def _disorder(clocks: Clocks) -> Iterator[str]:
         why = "clocks of hosts are apart, a clock was set back, or a count of attempts was lost"
     yield (
         f"The times of {count(clocks.disorder)} of {count(clocks.histories)} messages that were tried more than once "
-        f"({part}) contradict each other: {why}. When these healed is not known. They count as not seen to heal, so "
-        f"that up to {part} of them more may have healed than is said here."
+        f"({part}) contradict each other: {why}. When these recovered is not known. They count as not seen to recover, "
+        f"so that up to {part} of them more may have recovered than is said here."
     )
     if clocks.unknown:
-        yield f"How far {_clocks(clocks.unknown)} may be off cannot be told for all of the time."
+        yield f"How far {_clocks(clocks.unknown)} may be off is not known for all of the time."
 
 
 def _far(one: HostOffset) -> str:

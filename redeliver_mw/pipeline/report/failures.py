@@ -64,6 +64,8 @@ class Others:
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
+    """Holds the ways of failing: those that the page shows, and the sum of the others."""
+
     shown: tuple[FailureGroup, ...]
     others: Others | None
     messages: int  # this and the next two count all failures

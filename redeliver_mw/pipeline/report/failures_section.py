@@ -30,7 +30,7 @@ def failing(failures: Failures) -> Markup:
     cards = [card for failure in failures.shown if (card := _card(failure)) is not None][:CURVES]
     return section(
         "failures",
-        "What fails, and when it heals",
+        "What fails, and when it recovers",
         lead,
         _failures(failures.shown),
         note(sentences.others_told(failures.others)) if failures.others else None,
@@ -104,7 +104,7 @@ def _failures(shown: Sequence[FailureGroup]) -> Markup:
         Column("failure", "name"),
         Column("verdict"),
         Column("messages", "num"),
-        Column("healed", "num"),
+        Column("recovered", "num"),
         Column("half by", "num"),
         Column("95 % by", "num"),
         Column("tried for", "num"),
@@ -133,7 +133,7 @@ def _verdict(healing: RecoveryCurve) -> Markup:
 
 
 def _card(failure: FailureGroup) -> Markup | None:
-    title = f"How much of failure {failure.number} had healed by when"
+    title = f"How much of failure {failure.number} had recovered by when"
     curve = healing_curve(f"failure-{failure.number}", failure.healing, title)
     if curve is None:
         return None
@@ -146,7 +146,7 @@ def _card(failure: FailureGroup) -> Markup | None:
 
 def _curve_key() -> Markup:
     return key(
-        (swatch("certain", "line"), "seen to have healed"),
+        (swatch("certain", "line"), "seen to have recovered"),
         (swatch("likely", "line"), "most likely"),
         (swatch("band"), "what may be, with 95 % confidence: between two attempts nobody looks"),
         (swatch("unseen"), "later than anything was tried"),

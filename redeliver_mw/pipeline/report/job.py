@@ -141,7 +141,7 @@ class _Marts:
                 "fingerprints", aggregate.fingerprints(self._marts.mart(self._spark, "fingerprints"))
             ),
             waste=self._read("waste", aggregate.waste(self._daily("waste"))),
-            poison=self._read("poison", aggregate.sick(poison)),
+            poison=self._read("poison", aggregate.retrying_messages(poison)),
             verdicts=self._read("poison", aggregate.verdicts(poison)),
             storms=self._read("storms", aggregate.buckets(storms, width_s)),
             episodes=self._read("storms", aggregate.episodes(storms)),

@@ -18,7 +18,7 @@ from .failures import text
 
 LINES: Final = 12
 DAYS: Final = 100  # for more days each bar is a week or longer
-SICK: Final = 10
+MESSAGES_SHOWN: Final = 10
 DAY: Final = 86400
 
 
@@ -34,6 +34,8 @@ class FlowBar:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowLine:
+    """Holds the dead letters of one destination and reason: how many came and left, and the age of the oldest."""
+
     destination: str
     reason: str
     came: int
@@ -120,12 +122,12 @@ def poison(rows: Iterable[Row], verdicts: Iterable[Row]) -> Poison:
         key=lambda row: (-row["attempts"], -row["replays"], row["message_key"]),
     )
     return Poison(
-        messages=tuple(_sick(row) for row in ranked[:SICK]),
+        messages=tuple(_retrying_message(row) for row in ranked[:MESSAGES_SHOWN]),
         verdicts={text(row["verdict"]): row["n"] for row in sorted(verdicts, key=lambda row: row["verdict"])},
     )
 
 
-def _sick(row: Row) -> RetryingMessage:
+def _retrying_message(row: Row) -> RetryingMessage:
     return RetryingMessage(
         message_key=text(row["message_key"]),
         destination=row["destination"],

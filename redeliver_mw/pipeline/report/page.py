@@ -158,7 +158,7 @@ def _hopeless(facts: Facts) -> Iterator[ReportStep]:
             join(
                 [f"Stop retrying failure {one.number} in ", _name(one.destination), ": ", stranger(failure_name(one))]
             ),
-            f"None of {many(one.healing.messages, 'message')} ever healed; {_spent(one)} went for nothing. Name its "
+            f"None of {many(one.healing.messages, 'message')} ever recovered; {_spent(one)} went for nothing. Name its "
             "class in fatal=, and it is dead-lettered at once.",
         )
 

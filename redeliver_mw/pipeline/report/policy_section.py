@@ -20,7 +20,7 @@ SHOWN: Final = 6  # destinations
 _TITLE: Final = "What to change"
 _LEAD: Final = (
     "Every policy was played through on the messages that failed. One is worth having if no other has fewer deaths, "
-    "fewer attempts and quicker recovery all at once, and if it is not quick only by giving up on what heals later."
+    "fewer attempts and quicker recovery all at once, and if it is not quick only by giving up on what recovers later."
 )
 
 
@@ -124,7 +124,7 @@ def _candidates(advice: Advice) -> Markup | None:
         Column("no.", "id"),
         Column("policy", "name"),
         Column("die", "num"),
-        Column("heal", "num"),
+        Column("recover", "num"),
         Column("attempts each", "num"),
         Column("wasted", "num"),
         Column("half by", "num"),

@@ -56,7 +56,7 @@ def sure(advice: Advice) -> str:
     if advice.kind == "guess":
         return (
             f"This is a guess: for {share(best.unseen)} of the messages it tries when nothing was ever tried here, so "
-            f"between {share(best.heals_lo)} and {share(best.heals_hi)} would heal. Give it to a small share of the "
+            f"between {share(best.heals_lo)} and {share(best.heals_hi)} would recover. Give it to a small share of the "
             "messages first, as an arm of the policy; the next report will know."
         )
     if advice.kind == "unknown":
@@ -144,14 +144,14 @@ def _nothing(advice: Advice) -> str:
 
 
 def _ends(one: AdviceCandidate) -> str:
-    return f"{share(one.heals)} of those that fail heal, with {one.attempts:.1f} attempts each."
+    return f"{share(one.heals)} of those that fail recover, with {one.attempts:.1f} attempts each."
 
 
 def _changed(today: AdviceCandidate, best: AdviceCandidate) -> str:
     if abs(today.dead - best.dead) < 1:
-        return f"As many would heal as today, {share(best.heals)} of those that fail."
+        return f"As many would recover as today, {share(best.heals)} of those that fail."
     letters = f"{count(best.dead)} dead letters instead of {count(today.dead)}"
-    return f"{share(best.heals)} of those that fail would heal instead of {share(today.heals)}: {letters}."
+    return f"{share(best.heals)} of those that fail would recover instead of {share(today.heals)}: {letters}."
 
 
 def _cost(today: AdviceCandidate, best: AdviceCandidate) -> str:
@@ -164,12 +164,12 @@ def _cost(today: AdviceCandidate, best: AdviceCandidate) -> str:
 
 def _times(today: AdviceCandidate | None, best: AdviceCandidate) -> list[str]:
     if best.most_s is None or best.half_s is None:
-        return ["How long those that heal would take is not known."]
+        return ["How long those that recover would take is not known."]
     half = most = ""
     if today is not None and today.most_s is not None and today.half_s is not None:
         half, most = f" (today {duration(today.half_s)})", f" (today {duration(today.most_s)})"
     return [
-        f"Half of those that heal are back within {duration(best.half_s)}{half}, 95 % within "
+        f"Half of those that recover are back within {duration(best.half_s)}{half}, 95 % within "
         f"{duration(best.most_s)}{most}."
     ]
 
@@ -180,6 +180,6 @@ def _test(one: Tried) -> str:
     messages = f"{share(one.predicted)} of {many(one.messages, 'message')} under policy {policy}"
     apart = "more than chance allows" if one.wrong else "no more than chance allows"
     return (
-        f"Put to the test: other policies' histories predicted that {messages} would heal within "
+        f"Put to the test: other policies' histories predicted that {messages} would recover within "
         f"{duration(one.within_s)}; {share(one.observed)} did. That is {apart}."
     )

@@ -16,16 +16,16 @@ from .storms import Storm, Storms
 from .units import at_most, count, duration, moment, no_later, one_in, share
 
 VERDICTS: Final[dict[RecoveryVerdict, str]] = {
-    "heals": "heals",
-    "mixed": "some heal",
-    "seldom": "seldom heals",
-    "never": "never heals",
+    "heals": "recovers",
+    "mixed": "some recover",
+    "seldom": "seldom recovers",
+    "never": "never recovers",
     "untried": "never tried again",
     "unsure": "too few to tell",
 }
 # The outcomes of messages dead-lettered at least once: for one of them, and for several.
 ENDS: Final = {
-    "healed": ("healed when sent back", "healed when sent back"),
+    "healed": ("recovered when sent back", "recovered when sent back"),
     "open": ("on its way again", "are on their way again"),
     "poison": ("died again or crashed", "died again when sent back, or crashed their consumer"),
     "dead": ("dead", "are dead"),
@@ -84,19 +84,21 @@ def told(failure: FailureGroup) -> str:
             return f"{messages} failed like this, and none is known to have been tried again."
         case "never":
             return (
-                f"None of {messages} healed, though tried for up to {no_later(healing.watched_s)}. "
+                f"None of {messages} recovered, though tried for up to {no_later(healing.watched_s)}. "
                 f"With 95 % confidence fewer than {at_most(healing.hi)} ever do in that time."
             )
     if not healing.healed:
-        return f"None of {messages} healed. With so few, up to {at_most(healing.hi)} may."
-    some = f"{share(healing.healed / healing.messages)} of {messages} healed ({_bounds(healing)}). {_by_when(healing)}"
+        return f"None of {messages} recovered. With so few, up to {at_most(healing.hi)} may."
+    some = (
+        f"{share(healing.healed / healing.messages)} of {messages} recovered ({_bounds(healing)}). {_by_when(healing)}"
+    )
     return some + ("" if healing.verdict != "unsure" else " That is too few to rely on.")
 
 
 def others_told(others: Others) -> str:
     return (
         f"{many(others.failures, 'other failure')} with {many(others.messages, 'message')}, of which "
-        f"{count(others.healed)} healed, and {many(others.waste.attempts, 'attempt')} at messages that died "
+        f"{count(others.healed)} recovered, and {many(others.waste.attempts, 'attempt')} at messages that died "
         f"({duration(others.waste.handler_s)} of handler time) {were(others.failures)} left out here."
     )
 
@@ -124,9 +126,8 @@ def waste_told(waste: Waste) -> str:
     )
     if not waste.hopeless:
         return f"{spent} all the same."
-    return (
-        f"{spent} all the same. {count(waste.hopeless)} of these attempts were hopeless: repeated where nothing heals."
-    )
+    hopeless = f"{count(waste.hopeless)} of these attempts were hopeless: repeated where nothing recovers."
+    return f"{spent} all the same. {hopeless}"
 
 
 def end(verdict: str, several: bool = False) -> str:
@@ -141,11 +142,11 @@ def poison_told(poison: Poison) -> str:
 def _ends(facts: Facts) -> str:
     totals = facts.totals
     if totals.failed == 1:
-        return "It healed." if totals.healed else "It died." if totals.dead else "It has not come to an end yet."
+        return "It recovered." if totals.healed else "It died." if totals.dead else "It has not come to an end yet."
     parts = [
         f"{share(number / totals.failed)} {word}"
         for number, word in (
-            (totals.healed, "healed by themselves"),
+            (totals.healed, "recovered by themselves"),
             (totals.dead, "died"),
             (totals.open, "have not come to an end yet"),
         )
@@ -166,8 +167,8 @@ def _by_when(healing: RecoveryCurve) -> str:
     if healing.half_s is None or healing.most_s is None:
         return ""
     if healing.half_s == healing.most_s:
-        return f"Those had healed by {no_later(healing.most_s)}."
-    return f"Half of those had healed by {no_later(healing.half_s)}, 95 % by {no_later(healing.most_s)}."
+        return f"Those had recovered by {no_later(healing.most_s)}."
+    return f"Half of those had recovered by {no_later(healing.half_s)}, 95 % by {no_later(healing.most_s)}."
 
 
 def _worst(storm: Storm) -> list[str]:

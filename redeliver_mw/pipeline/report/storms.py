@@ -22,6 +22,8 @@ WINDOW_S: Final = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
+    """Counts the attempts of one stretch of time."""
+
     start_s: float
     first_attempts: int
     retries: int
@@ -45,6 +47,8 @@ class Storm:
 
 @dataclass(frozen=True, kw_only=True)
 class Storms:
+    """Holds the attempts by time, and the storms among them; times are seconds since 1970."""
+
     first_s: float  # the beginning of the first window
     end_s: float  # the end of the last window
     width_s: float  # of a bucket

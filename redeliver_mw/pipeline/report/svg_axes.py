@@ -20,6 +20,8 @@ LINE: Final = 15.0
 
 
 class Box(NamedTuple):
+    """Is a rectangle of the picture, in pixels; `top` is above `bottom`, which is the larger number."""
+
     left: float
     top: float
     right: float

@@ -15,6 +15,8 @@ NONE: Final = "-"  # in a cell without a value
 
 
 class Column(NamedTuple):
+    """Is a column of a table: its heading, and its class in the page."""
+
     name: str
     class_: str | None = None  # `num`: numbers, right-aligned
 

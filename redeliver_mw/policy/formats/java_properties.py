@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads Java's `.properties` syntax: keys and values with their lines. Pure.
+r"""Reads Java's `.properties` syntax: keys and values with their lines. Pure.
 
 A key ends at the first `=`, `:` or blank; `#` and `!` at the start of a line make a comment; a line that ends in an odd
-number of backslashes continues in the next, whose leading blanks do not count. `\\t`, `\\n`, `\\r`, `\\f` and
-`\\uXXXX` are characters, and a backslash before anything else is ignored.
+number of backslashes continues in the next, whose leading blanks do not count. `\t`, `\n`, `\r`, `\f` and
+`\uXXXX` are characters, and a backslash before anything else is ignored.
 """
 
 from __future__ import annotations

@@ -24,10 +24,12 @@ class Excuses:
     NAME: ClassVar[str] = "redeliver-mw-contract-excuses"
 
     def __init__(self) -> None:
+        """Begin without excuses."""
         self.given: dict[tuple[str, str], list[str]] = {}
 
     @classmethod
     def of(cls, config: pytest.Config) -> Excuses:
+        """Return the plugin of a test run; it is registered at the first call."""
         found = config.pluginmanager.get_plugin(cls.NAME)
         if not isinstance(found, cls):
             found = cls()
@@ -35,6 +37,7 @@ class Excuses:
         return found
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Write a line for each adapter and reason. Called by pytest."""
         for (who, why), tests in sorted(self.given.items()):
             terminalreporter.write_line(f"excused from the contract: {who}: {why}: {', '.join(tests)}")
 

@@ -32,6 +32,7 @@ class Handler:
     """Calls `act` with each delivery; `runs` holds every call, including those that raised. Thread-safe."""
 
     def __init__(self, now: Callable[[], float], act: Callable[[Delivery], Any] | None = None) -> None:
+        """Call `act` for each delivery, or nothing; `now` is the time in seconds at which a run is noted."""
         self._now, self._act = now, act
         self._lock = threading.Lock()
         self.runs: list[Run] = []
@@ -75,11 +76,11 @@ def fail_first(times: int) -> Callable[[Delivery], None]:
     return act
 
 
-def fail_if(sick: Callable[[Delivery], bool]) -> Callable[[Delivery], None]:
-    """Return a handler that fails for deliveries for which `sick` returns True."""
+def fail_if(failing: Callable[[Delivery], bool]) -> Callable[[Delivery], None]:
+    """Return a handler that fails for deliveries for which `failing` returns True."""
 
     def act(delivery: Delivery) -> None:
-        if sick(delivery):
-            raise Trouble("this one is sick")
+        if failing(delivery):
+            raise Trouble("this one is failing")
 
     return act

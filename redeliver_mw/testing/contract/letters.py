@@ -148,18 +148,18 @@ class Letters(Case):
             world.send(queue, copy.body, copy.headers, message_id="m1")
         assert sizes[0] == sizes[1]
 
-    def test_a_healed_message_leaves_no_letter_and_a_sick_one_just_one(self, world: World) -> None:
+    def test_a_recovered_message_leaves_no_letter_and_a_failing_one_exactly_one(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        sick = fail_first(1)
+        failing = fail_first(1)
 
         def act(delivery: Delivery) -> None:
-            if delivery.body.startswith(b"sick"):
-                raise Trouble("sick")
-            sick(delivery)
+            if delivery.body.startswith(b"failing"):
+                raise Trouble("failing")
+            failing(delivery)
 
         consumer = world.consume(queue, Handler(world.now, act), self.policy(world, dead, 2, backoff=0.05), prefetch=20)
         for n in range(60):
-            world.send(queue, f"{'sick' if n % 3 == 0 else 'heals'}{n}".encode(), message_id=str(n))
+            world.send(queue, f"{'failing' if n % 3 == 0 else 'recovers'}{n}".encode(), message_id=str(n))
         assert world.wait_until(lambda: consumer.handler.done.total() == 40 and world.depth(dead) == 20)
         consumer.stop()
         assert world.depth(queue) == 0

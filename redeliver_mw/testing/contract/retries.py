@@ -132,11 +132,11 @@ class Retries(Case):
         queue, dead = world.new_queue(), world.new_queue()
 
         def act(delivery: Delivery) -> None:
-            if delivery.body == b"sick":
+            if delivery.body == b"failing":
                 raise raised
 
         consumer = world.consume(queue, act, self.policy(world, dead, 2))
-        world.send(queue, b"sick")
+        world.send(queue, b"failing")
         assert world.wait_until(lambda: world.depth(dead) == 1)
         world.send(queue, b"well")
         assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)
@@ -145,14 +145,14 @@ class Retries(Case):
     def test_an_async_handler_gets_the_same(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
         app, runs = world.app(), Handler(world.now)
-        sick = fail_first(1)
+        failing = fail_first(1)
 
         async def handle(delivery: Delivery) -> None:
             await asyncio.sleep(0)
             runs._ran(delivery)
             if delivery.body == b"cancelled":
                 raise asyncio.CancelledError
-            sick(delivery)
+            failing(delivery)
 
         app.handler(queue, policy=self.policy(world, dead, 2))(handle)
         world.started(app)
@@ -165,22 +165,22 @@ class Retries(Case):
     def test_an_app_with_two_sources_keeps_them_apart(self, world: World) -> None:
         left, right, dead = world.new_queue(), world.new_queue(), world.new_queue()
         app = world.app()
-        sick, well = Handler(world.now, fail), Handler(world.now)
-        app.handler(left, policy=self.policy(world, dead, 2))(sick)
+        failing, well = Handler(world.now, fail), Handler(world.now)
+        app.handler(left, policy=self.policy(world, dead, 2))(failing)
         app.handler(right, policy=self.policy(world, dead, 5))(well)
         world.started(app)
         for queue in (left, right):
             world.send(queue, b"same", message_id="same")
         assert world.wait_until(lambda: world.depth(dead) == 1 and well.done[b"same"] == 1)
-        assert [run.count for run in sick.runs] == [1, 2]
+        assert [run.count for run in failing.runs] == [1, 2]
         assert [run.count for run in well.runs] == [1]
         assert world.take_all(dead)[0].headers["redeliver_original_destination"] == left
 
     def test_two_consumers_on_one_queue_handle_each_message_once(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
         # one handler for both consumers: a copy may reach the other one
-        policy, sick = self.policy(world, dead), fail_first(1)
-        both = [world.consume(queue, sick, policy, prefetch=4) for _ in range(2)]
+        policy, failing = self.policy(world, dead), fail_first(1)
+        both = [world.consume(queue, failing, policy, prefetch=4) for _ in range(2)]
         bodies = [f"m{n}".encode() for n in range(40)]
         for body in bodies:
             world.send(queue, body, message_id=body.decode())
@@ -195,16 +195,16 @@ class Retries(Case):
 
     def test_healthy_messages_do_not_wait_behind_those_that_are_held(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        sick = fail_if(lambda delivery: delivery.body.startswith(b"sick"))
-        consumer = world.consume(queue, sick, self.policy(world, dead, backoff=8.0), prefetch=50)
+        failing = fail_if(lambda delivery: delivery.body.startswith(b"failing"))
+        consumer = world.consume(queue, failing, self.policy(world, dead, backoff=8.0), prefetch=50)
         for n in range(20):
-            world.send(queue, f"sick{n}".encode())
+            world.send(queue, f"failing{n}".encode())
         for n in range(150):  # three times the prefetch window, and still sent long before the retries are due
             world.send(queue, f"well{n}".encode())
         begun = world.now()
         assert world.wait_until(lambda: consumer.handler.done.total() == 150, 8.0)
         assert world.now() - begun < 8.0
-        assert all(len(consumer.handler.of(f"sick{n}".encode())) == 1 for n in range(20))
+        assert all(len(consumer.handler.of(f"failing{n}".encode())) == 1 for n in range(20))
         assert max(consumer.handler.done.values()) == 1
 
     def test_a_full_budget_of_holds_pauses_and_goes_on_by_itself(self, world: World) -> None:
@@ -218,18 +218,18 @@ class Retries(Case):
 
     def test_the_journal_has_one_line_for_each_attempt(self, world: World, tmp_path: Path) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        act = fail_if(lambda d: d.body == b"sick" or (d.body == b"heals" and d.failures == 0))
+        act = fail_if(lambda d: d.body == b"failing" or (d.body == b"recovers" and d.failures == 0))
         consumer = world.consume(queue, act, self.policy(world, dead, 2), journal=tmp_path)
-        for body in (b"well", b"heals", b"sick"):
+        for body in (b"well", b"recovers", b"failing"):
             world.send(queue, body, message_id=body.decode())
         assert world.wait_until(lambda: consumer.handler.done.total() == 2 and world.depth(dead) == 1)
         consumer.stop()
         lines = sorted((r.message_id or "", r.delivery_count, r.outcome) for r in read_segments(tmp_path))
         expected = [
-            ("heals", 1, "redelivered"),
-            ("heals", 2, "accepted"),
-            ("sick", 1, "redelivered"),
-            ("sick", 2, "dead_lettered"),
+            ("failing", 1, "redelivered"),
+            ("failing", 2, "dead_lettered"),
+            ("recovers", 1, "redelivered"),
+            ("recovers", 2, "accepted"),
             ("well", 1, "accepted"),
         ]
         if world.keeps_message_ids:

@@ -19,18 +19,20 @@ class TargetCases(Case):
 
     def test_a_refusing_target_pauses_the_source_until_it_takes_again(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue(refusing=True)
-        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, self.policy(world, dead, 1))
-        world.send(queue, b"sick", message_id="m1")
+        consumer = world.consume(
+            queue, lambda d: fail(d) if d.body == b"failing" else None, self.policy(world, dead, 1)
+        )
+        world.send(queue, b"failing", message_id="m1")
         assert world.wait_until(lambda: consumer.paused is not None)
         assert dead in (consumer.paused or "")
         world.send(queue, b"well")
         world.advance(world.tick)
-        assert consumer.bodies == [b"sick"]
+        assert consumer.bodies == [b"failing"]
         world.relent(dead)
         assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)
         assert consumer.paused is None
-        assert [letter.body for letter in world.take_all(dead)] == [b"sick"]
-        assert consumer.bodies == [b"sick", b"well"]
+        assert [letter.body for letter in world.take_all(dead)] == [b"failing"]
+        assert consumer.bodies == [b"failing", b"well"]
         consumer.stop()
         assert world.depth(queue) == 0
 
@@ -38,21 +40,21 @@ class TargetCases(Case):
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         queue, dead = world.new_queue(), world.new_queue(refusing=True)
-        sick = {b"sick 1", b"sick 2", b"sick 3"}
-        consumer = world.consume(queue, lambda d: fail(d) if d.body in sick else None, self.policy(world, dead, 1))
-        for body in sorted(sick):
+        failing = {b"failing 1", b"failing 2", b"failing 3"}
+        consumer = world.consume(queue, lambda d: fail(d) if d.body in failing else None, self.policy(world, dead, 1))
+        for body in sorted(failing):
             world.send(queue, body, message_id=body.decode())
         assert world.wait_until(lambda: consumer.paused is not None)
         world.advance(12 * world.tick)  # each of them has been refused three times, and then once more
         world.send(queue, b"well")
         world.advance(world.tick)
-        assert set(consumer.bodies) == sick
+        assert set(consumer.bodies) == failing
         world.relent(dead)
         letters: list[bytes] = []
 
         def over() -> bool:
             letters.extend(raw.body for raw in world.take_all(dead))  # there may be room for only one at a time
-            return set(letters) == sick and consumer.handler.done[b"well"] == 1
+            return set(letters) == failing and consumer.handler.done[b"well"] == 1
 
         assert world.wait_until(over, 4 * world.patience)
         consumer.stop()
@@ -77,9 +79,11 @@ class TargetCases(Case):
 
     def test_a_publish_that_is_never_answered_is_sent_again_on_another_link(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, self.policy(world, dead, 1))
+        consumer = world.consume(
+            queue, lambda d: fail(d) if d.body == b"failing" else None, self.policy(world, dead, 1)
+        )
         world.silence()
-        world.send(queue, b"sick", message_id="m1")
+        world.send(queue, b"failing", message_id="m1")
         assert world.wait_until(lambda: consumer.counts == [1])
         world.send(queue, b"well")
         assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)  # consuming continues
@@ -88,15 +92,15 @@ class TargetCases(Case):
         assert world.wait_until(lambda: world.depth(dead) == 1)
         world.advance(world.tick)
         consumer.stop()
-        assert consumer.handler.of(b"sick")[1:] == []
+        assert consumer.handler.of(b"failing")[1:] == []
         assert (world.depth(queue), world.depth(dead)) == (0, 1)
 
     @needs_ability("alarm")
     def test_a_broker_without_memory_is_waited_for(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
         policy = self.policy(world, dead, 2, backoff=2.0)
-        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, policy)
-        for body in (b"sick", b"well"):
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"failing" else None, policy)
+        for body in (b"failing", b"well"):
             world.send(queue, body, message_id=body.decode())
         assert world.wait_until(lambda: len(consumer.bodies) == 2)
         world.raise_alarm()

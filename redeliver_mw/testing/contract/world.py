@@ -47,6 +47,7 @@ class Consumer:
 
     @property
     def bodies(self) -> list[bytes]:
+        """Return the bodies that the handler saw, in order."""
         return [run.body for run in self.handler.runs]
 
     @property
@@ -63,6 +64,7 @@ class Consumer:
         return int(source["uncopyable"])
 
     def stop(self, timeout: float = 5.0) -> StopReport:
+        """Stop the app, and return its report."""
         return self.app.stop(timeout)
 
 
@@ -85,13 +87,15 @@ class World(ABC):
     user: str = ""  # the user of a raw client, as the broker reports it; empty: messages carry no user id
 
     def __init__(self) -> None:
+        """Begin without Apps. A harness that overrides this calls it first."""
         self._apps: list[App] = []
 
     # -- for every harness to implement -----------------------------------------------------------------------
 
     @property
     @abstractmethod
-    def url(self) -> str: ...
+    def url(self) -> str:
+        """Return the URL of the broker for an App, with a user and a password that are right."""
 
     @property
     @abstractmethod
@@ -134,14 +138,16 @@ class World(ABC):
         """Return the number of messages that wait in the queue, without those in flight."""
 
     @abstractmethod
-    def exists(self, queue: str) -> bool: ...
+    def exists(self, queue: str) -> bool:
+        """Return whether the broker has the queue."""
 
     @abstractmethod
     def declare(self, queue: str) -> None:
         """Make the queue, again after a `delete`."""
 
     @abstractmethod
-    def delete(self, queue: str) -> None: ...
+    def delete(self, queue: str) -> None:
+        """Delete the queue with all messages in it."""
 
     @abstractmethod
     def relent(self, queue: str) -> None:
@@ -160,7 +166,8 @@ class World(ABC):
         """Neither deliver nor answer any publish of an App until `unsilence`."""
 
     @abstractmethod
-    def unsilence(self) -> None: ...
+    def unsilence(self) -> None:
+        """Deliver and answer publishes again."""
 
     @abstractmethod
     def now(self) -> float:
@@ -181,6 +188,7 @@ class World(ABC):
         raise NotImplementedError
 
     def restart_broker(self) -> None:
+        """Start the broker again after `kill_broker` ("kill"), and wait until it can be used."""
         raise NotImplementedError
 
     def raise_alarm(self) -> None:
@@ -188,6 +196,7 @@ class World(ABC):
         raise NotImplementedError
 
     def lift_alarm(self) -> None:
+        """Let the broker accept messages again ("alarm")."""
         raise NotImplementedError
 
     def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
@@ -250,4 +259,5 @@ class World(ABC):
     # -- names -----------------------------------------------------------------------------------------------
 
     def new_name(self) -> str:
+        """Return a name that no other test and no other run uses."""
         return f"contract.{os.getpid():x}.{os.urandom(3).hex()}.{next(_numbers)}"

@@ -17,10 +17,10 @@ class Source:
         self.decided: list[tuple[Delivery, Settlement]] = []
         self.writes = 0
 
-    def decide(self, delivery: Delivery, word: Settlement) -> Source | None:
+    def decide(self, delivery: Delivery, settlement: Settlement) -> Source | None:
         if delivery.generation != 1:
             return None
-        self.decided.append((delivery, word))
+        self.decided.append((delivery, settlement))
         return self
 
     def write(self) -> None:
@@ -41,20 +41,20 @@ def present() -> Delivery:
 
 def test_all_words_until_now_are_one_wake_up_and_one_write() -> None:
     source, woken = Source(), []
-    words: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: woken.append(1))
+    settlements: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: woken.append(1))
     for _ in range(3):
-        words.add([(present(), "accepted")], None)
+        settlements.add([(present(), "accepted")], None)
     assert (len(woken), source.writes) == (1, 0)
-    words.write()
+    settlements.write()
     assert (len(source.decided), source.writes) == (3, 1)
-    words.add([(present(), "released")], None)
+    settlements.add([(present(), "released")], None)
     assert len(woken) == 2
 
 
 def test_written_is_told_after_the_write_and_not_for_lost_words_alone() -> None:
     source, told = Source(), []
-    words: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: None)
-    words.add([(lost(), "accepted"), (present(), "accepted")], lambda: told.append(source.writes))
-    words.add([(lost(), "accepted")], lambda: told.append("lost"))
-    words.write()
+    settlements: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: None)
+    settlements.add([(lost(), "accepted"), (present(), "accepted")], lambda: told.append(source.writes))
+    settlements.add([(lost(), "accepted")], lambda: told.append("lost"))
+    settlements.write()
     assert told == [1]

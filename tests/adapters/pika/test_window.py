@@ -26,9 +26,9 @@ def test_a_cumulative_ack_reaches_up_to_the_first_that_is_not_accepted() -> None
 
 def test_a_tag_that_goes_back_is_never_covered_by_an_ack() -> None:
     window = AckWindow()
-    words: list[Settlement] = ["accepted", "released", "accepted"]
-    for tag, word in enumerate(words, 1):
-        window.decide(tag, word)
+    settlements: list[Settlement] = ["accepted", "released", "accepted"]
+    for tag, settlement in enumerate(settlements, 1):
+        window.decide(tag, settlement)
     assert window.take() == (1, [3], [2])
 
 

@@ -134,7 +134,7 @@ def drive(consumer: Consumer, done: Callable[[], bool], **options: Any) -> Consu
 def unsettled(consumer: Consumer) -> int:
     """Deliveries that are not settled yet, of all its links."""
     watch = vars(consumer.container).get("_redeliver_watch")
-    return sum(len(s._open) for g in watch._grounds.values() for s in g.seats.values()) if watch else 0
+    return sum(len(s._open) for g in watch._user_connections.values() for s in g.scopes.values()) if watch else 0
 
 
 class NamelessPeer(MessagingHandler):

@@ -37,13 +37,13 @@ class Programs:
     def __enter__(self) -> LimboService:
         self._adapter = adapter_for(self._url)
         self._adapter.start(NullSink())
-        self._keeper = LimboService(self.limbo, self._adapter, "once", SystemClock())
-        self._keeper.open()
-        self._keeper.start()
-        return self._keeper
+        self._service = LimboService(self.limbo, self._adapter, "once", SystemClock())
+        self._service.open()
+        self._service.start()
+        return self._service
 
     def __exit__(self, *_: object) -> None:
-        self._keeper.close(PATIENCE)
+        self._service.close(PATIENCE)
         self._adapter.close()
 
 

@@ -19,18 +19,18 @@ from redeliver_proton.route import Route
 def test_a_copy_whose_target_is_looked_up_is_answered_unsent_before_the_loss_and_is_never_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ground: Any = SimpleNamespace(is_open=True, cut=lambda _: None)
-    post, asked, answers = LinkCopyPublisher(ground), list[Callable[[Any], None]](), list[str]()
-    monkeypatch.setattr(post, "_up", lambda: None)
-    monkeypatch.setattr(post._topology, "route", lambda _target, answer, **_: asked.append(answer))
+    user_connection: Any = SimpleNamespace(is_open=True, cut=lambda _: None)
+    publisher, asked, answers = LinkCopyPublisher(user_connection), list[Callable[[Any], None]](), list[str]()
+    monkeypatch.setattr(publisher, "_up", lambda: None)
+    monkeypatch.setattr(publisher._topology, "route", lambda _target, answer, **_: asked.append(answer))
     original = make_delivery(b"1")
     original.generation = 7
     copy = Outgoing(Destination("DLQ.orders"), b"1", {}, origin=original)
-    post.store(copy, 0.0, lambda verdict, _: answers.append(verdict), lambda: False)
-    post.forget(6)
+    publisher.store(copy, 0.0, lambda verdict, _: answers.append(verdict), lambda: False)
+    publisher.forget(6)
     assert answers == []
-    post.forget(7)
+    publisher.forget(7)
     assert answers == ["unsent"]
     found: Any = SimpleNamespace(spec=Route)
     asked.pop()(found)
-    assert (answers, post._outlets._all) == (["unsent"], {})
+    assert (answers, publisher._sender_links._all) == (["unsent"], {})

@@ -133,7 +133,7 @@ def test_a_cut_in_the_middle_undoes_all_and_loses_nothing(world: ProtonWorld, pr
 
 def test_a_silent_broker_is_cut_off_and_everything_abandoned(world: ProtonWorld, probe: Probe) -> None:
     _, (delivery,) = consumed(world, probe, 1)
-    probe.adapter._mover._patience = 0.5
+    probe.adapter._transaction_runner._patience = 0.5
     world._proxy.stall("up", "(consume)")
     verdict, _ = probe.move(delivery, copy_of(delivery, world.new_queue()))
     assert verdict == "abandoned"

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Celery: a task and a worker in one process (`--pool solo`), which acks late, as others do; results ignored and a
-large prefetch multiplier, which its documentation has for throughput; no gossip, mingle or heart-beat of workers.
+"""Celery: a task and a worker in one process (`--pool solo`), which acks late, as others do.
+
+Results are ignored and the prefetch multiplier is large, which its documentation has for throughput; there is no
+gossip, mingle or heart-beat of workers.
 """
 
 from __future__ import annotations

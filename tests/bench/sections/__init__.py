@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from tests.bench.asked import Asked
 from tests.bench.figures import Figure
-from tests.bench.sections import brokers, frameworks, knobs, life, sick
+from tests.bench.sections import brokers, failing, frameworks, knobs, life
 
 Section = Callable[[Asked], Iterator[Figure]]
 
@@ -16,6 +16,6 @@ SECTIONS: dict[str, Section] = {
     "brokers": brokers.measure,
     "frameworks": frameworks.measure,
     "knobs": knobs.measure,
-    "sick": sick.measure,
+    "failing": failing.measure,
     "life": life.measure,
 }

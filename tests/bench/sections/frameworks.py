@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The App on RabbitMQ against what one would pick instead, each with its usual settings and prefetch 500, in one
-process. Their modules, `tests.bench.frameworks`, say what these settings are.
+"""The App on RabbitMQ against what one would pick instead, in one process.
+
+Each has its usual settings and prefetch 500. Their modules, `tests.bench.frameworks`, say what these settings are.
 """
 
 from __future__ import annotations

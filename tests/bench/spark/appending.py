@@ -83,7 +83,7 @@ def _write(records: list[AttemptRecord], scratch: Path) -> float:
     for record in records:
         journal.append(record)
     began = time.thread_time()
-    journal._turn()
+    journal._run_once()
     took = time.thread_time() - began
     journal._writer.end()
     journal.close()

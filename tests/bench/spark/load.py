@@ -17,8 +17,10 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 class _Meter:
-    """Adds up what processes do between two looks. Of one that ends, what it did since the last look is lost: Spark
-    ends workers that had nothing to do for a minute."""
+    """Adds up what processes do between two looks.
+
+    Of one that ends, what it did since the last look is lost: Spark ends workers that had nothing to do for a minute.
+    """
 
     def __init__(self) -> None:
         self._ticks, self._seen = 0, dict[tuple[int, str], int]()

@@ -151,7 +151,7 @@ class _Part:
             "broker_kind": "artemis",
             "destination_kind": "queue",
             "policy_version": "bae2c95d9978",
-            "policy": "dead after 6 failures; rest 1 s times 2, jitter 10%; queue:dlq.$",
+            "policy": "dead after 6 failures; delay 1 s times 2, jitter 10%; queue:dlq.$",
         }
         return {name: pa.repeat(text, self.rows) for name, text in same.items()} | {
             "v": pa.repeat(pa.scalar(1, pa.int16()), self.rows),

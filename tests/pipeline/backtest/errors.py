@@ -27,7 +27,7 @@ SMOOTH: Final[dict[str, World]] = {
         (0.5, lognormal(1.5, 0.8)), (0.3, lognormal(15.0, 1.0)), (0.2, poison)
     ),
     "by day slower than at night": mixed((0.7, lognormal(9.0, 1.0)), (0.3, lognormal(2.0, 1.0))),
-    "a tail: a quarter heals after the horizon": lognormal(8.0, 2.3),
+    "a tail: a quarter recovers after the horizon": lognormal(8.0, 2.3),
     "50 outages, each of many messages": outages(20.0),
 }
 ROUGH: Final[dict[str, World]] = {
@@ -98,7 +98,7 @@ def _errors(
 
 def table() -> Iterator[str]:
     """Lines of Markdown."""
-    yield "| messages heal | flagged | recovered | attempts | mean time |"
+    yield "| messages recover | flagged | recovered | attempts | mean time |"
     yield "|---|---|---|---|---|"
     for name, world in (SMOOTH | ROUGH).items():
         found = measured(world)

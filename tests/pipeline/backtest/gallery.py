@@ -504,8 +504,11 @@ def worlds() -> tuple[GalleryWorld, ...]:
 
 
 class Drawn(NamedTuple):
-    """What came of one draw. `kept`: what came was no worse than said; `better`: it was better than today; both also of
-    a change that was not advised, if `changed`: there was one that looked better."""
+    """What came of one draw.
+
+    `kept`: what came was no worse than said; `better`: it was better than today; both also of a change that was not
+    advised, if `changed`: there was one that looked better.
+    """
 
     world: str
     confidence: str

@@ -83,7 +83,7 @@ def test_retries_that_prolong_an_outage_are_found_out() -> None:
     by_version = {check.policy_version: check for check in found}
     assert by_version[EAGER.version].wrong
     assert by_version[EAGER.version].off > 0.1  # the calm ones' history knows nothing of the harm
-    assert "healing depends on the policy" in str(by_version[EAGER.version])
+    assert "recovery depends on the policy" in str(by_version[EAGER.version])
 
 
 def test_the_same_outages_without_the_harm_are_not_called_wrong() -> None:
@@ -173,8 +173,8 @@ def test_a_check_says_itself_in_a_sentence() -> None:
     )
     assert str(check) == (
         "orders: the histories of other policies say that 93.1% of the 1000 messages of policy 1a2b heal within 31 s; "
-        "88.0% did (85.1% to 90.4%). The back-test is 5.1 points off here: healing depends on the policy, or the times "
-        "were not alike"
+        "88.0% did (85.1% to 90.4%). The back-test is 5.1 points off here: recovery depends on the policy, or the "
+        "times were not alike"
     )
 
 

@@ -96,8 +96,11 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 def journal() -> Iterator[tuple[str, float, bytes]]:
-    """Message, when it heals, record. Of 600 orders every fourth goes to the arm; of 200 mails a tenth never heals, and
-    the journal does not spell their policy."""
+    """Message, when it heals, record.
+
+    Of 600 orders every fourth goes to the arm; of 200 mails a tenth never heals, and the journal does not spell their
+    policy.
+    """
     rng = random.Random(1)
     for number in range(600):
         heals, slow = 4.0 * rng.lognormvariate(0, 1.0), number % 4 == 0
@@ -205,7 +208,7 @@ def test_arms_make_the_horizon_longer_and_tell_how_wrong_it_is(lake: str, spark:
     assert orders.p_recover == pytest.approx(healed_by(30, "o"), abs=0.03)
     assert policies_in_use(spark, lake) == {"orders": PRESENT}  # a text that was cut is none
     _, err = said(capsys, lake, "--candidate", IN_USE, "--destination", "mail")
-    assert "how wrong the back-test is here cannot be told: history knows one policy" in err
+    assert "how wrong the back-test is here is not known: history knows one policy" in err
 
 
 def test_a_grid_is_as_many_candidates_as_it_has_combinations(lake: str, capsys: Capture) -> None:

@@ -35,7 +35,7 @@ _VERBS = (
     VerbRecord(DETACHED, "back", _OURS, "what was only prefetched, too"),
     VerbRecord(LOST, "back, counted by chance", _OURS, "in about one of three, with all that was only prefetched"),
     VerbRecord(
-        DELAY, "after its delay", "copies for rests above 10 s, or when the window's half is full", "to a few ms"
+        DELAY, "after its delay", "copies for delays above 10 s, or when the window's half is full", "to a few ms"
     ),
     VerbRecord(DELAY_TEXT, "at once", "always written as an integer", "and nobody says so"),
     VerbRecord(

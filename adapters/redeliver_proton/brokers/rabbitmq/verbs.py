@@ -41,7 +41,7 @@ _QUORUM = (
     VerbRecord(
         LATER,
         "after its delay",
-        "rests above 10 s, or when the window's half is full, our count on it",
+        "delays above 10 s, or when the window's half is full, our count on it",
         "to a few ms, uncounted, nothing waits behind it; a purge takes it along",
         "quorum",
     ),

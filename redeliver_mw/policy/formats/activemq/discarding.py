@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ActiveMQ's `discardingDLQBrokerPlugin`, which drops dead and expired messages. Pure.
+r"""Reads ActiveMQ's `discardingDLQBrokerPlugin`, which drops dead and expired messages. Pure.
 
 `dropAll`, by default true, drops all of them; otherwise `dropOnly` names the sources, as regular expressions separated
-by spaces. A name, `.*`, and a name followed by `..*` or `\\..*` are supported; the other expressions are findings.
+by spaces. A name, `.*`, and a name followed by `..*` or `\..*` are supported; the other expressions are findings.
 Messages of temporary destinations are not consumed here, and `reportInterval` belongs to the plug-in's own log.
 """
 
@@ -93,7 +93,7 @@ def _dropped(
     stars = [one for one in endings if stem and "*" in one.pattern.split(".")]
     if not _PLAIN.fullmatch(name) or not all(name.split(".")) or stars:
         report.doubt(
-            f"dropOnly {expression!r:.200} cannot be said here, so what is dead there goes to its dead-letter queue",
+            f"dropOnly {expression!r:.200} cannot be written here, so what is dead there goes to its dead-letter queue",
             where=element.where,
             cure="Write names, or NAME\\..* for all that begin so; or a <policyEntry> with <discarding/>",
         )

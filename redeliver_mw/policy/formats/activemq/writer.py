@@ -137,7 +137,7 @@ def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> int:
     if failures is None:
         return -1
     if failures - 1 > _MOST_REDELIVERIES:
-        lost.append(f"{where}: dead after {failures} failures: at most {_MOST_REDELIVERIES + 1} can be said")
+        lost.append(f"{where}: dead after {failures} failures: at most {_MOST_REDELIVERIES + 1} can be written")
     return min(failures - 1, _MOST_REDELIVERIES)
 
 

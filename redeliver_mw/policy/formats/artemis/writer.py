@@ -215,7 +215,7 @@ def _fields(entry: MapEntry, prefixes: bool, lost: list[str]) -> dict[str, Any]:
     missing += [*unsupported.unsupported(policy), *unsupported.of_messages(policy, "artemis")]
     end = unsupported.limit(policy)
     if end is not None and end > values.INT:
-        missing.append(f"dead after {end} failures: at most {values.INT} can be said")
+        missing.append(f"dead after {end} failures: at most {values.INT} can be written")
         end = values.INT
     fields = dict(_UNSET) | {
         "redelivery-delay": growth.delay,

@@ -112,7 +112,7 @@ def _end(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
     if count is None:
         return []
     if count > LARGEST_COUNT:
-        lost.append(f"dead after {count} failures: at most {LARGEST_COUNT} can be said")
+        lost.append(f"dead after {count} failures: at most {LARGEST_COUNT} can be written")
         count = LARGEST_COUNT
     if policy.on_dead == "discard":
         return [f"{count}:delete"]

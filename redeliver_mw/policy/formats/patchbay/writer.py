@@ -72,7 +72,7 @@ def _sink(source: Destination, policy: RedeliveryPolicy, number: int, lost: list
     redelivery = port = ""
     if limit(policy) is None:
         if policy.longest_delay:
-            missing.append(f"delays ({policy.backoff}): without an end there are no rests")
+            missing.append(f"delays ({policy.backoff}): without an end there are no delays")
     else:
         name = f"Failed{number}"
         attempts, delay = _attempts(policy, missing), _delay(policy, missing)
@@ -100,7 +100,7 @@ def _destination(way: str, destination: Destination, indent: str, more: str = ""
 def _attempts(policy: RedeliveryPolicy, missing: list[str]) -> int:
     failures = limit(policy) or MOST_ATTEMPTS
     if failures > MOST_ATTEMPTS:
-        missing.append(f"dead after {failures} failures: at most {MOST_ATTEMPTS} can be said")
+        missing.append(f"dead after {failures} failures: at most {MOST_ATTEMPTS} can be written")
     return min(failures, MOST_ATTEMPTS)
 
 

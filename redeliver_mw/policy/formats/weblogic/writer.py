@@ -118,7 +118,7 @@ class _Module:
         missing = [*unsupported.unsupported(policy), *unsupported.of_messages(policy, "weblogic")]
         end = unsupported.limit(policy)
         if end is not None and end - 1 > values.INT:
-            missing.append(f"dead after {end} failures: at most {values.INT + 1} can be said")
+            missing.append(f"dead after {end} failures: at most {values.INT + 1} can be written")
             end = values.INT + 1
         failure = [unsupported.leaf("redelivery-limit", -1 if end is None else end - 1)]
         error = self._error(policy, source, missing)

@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which variants of tests are left to `make test-all`, and why; and which files begin first.
+
+`make test` runs each test on the newest version of each broker that it is for, and of a product of parameters some
+pairs, so that each value occurs. A row names a file, a test of it (`*` is all of them), and a regular expression which
+the parameters of a variant match that is marked `long`. What of the contract is left out says
+`tests/contract/versions.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+OLDER = r"activemq518|rabbitmq310"
+OTHERS_SAME = "what the test asks does not depend on the broker's version; the contract runs on each"
+PAIRS = "a product of broker, moment and way; each of them occurs in those that are left"
+
+# Several workers take a file each. These take longest, so they begin first: none is left alone at the end.
+FIRST = [
+    "infrastructure/test_short_form.py",
+    "faults/test_chaos.py",
+    "pipeline/test_recommended.py",
+    "pipeline/test_quarter.py",
+    "pipeline/test_cluster.py",
+    "faults/test_order_over_stops.py",
+    "faults/test_sendback_kills.py",
+    "faults/test_kills.py",
+    "contract/test_proton_rabbitmq_contract.py",
+    "contract/test_stomp_contract.py",
+    "contract/test_pika_contract.py",
+    "contract/test_proton_contract.py",
+    "conventions/test_proton_conventions.py",
+    "cli/test_dead.py",
+    "faults/test_main_job.py",
+    "faults/test_processes.py",
+    "test_writing_an_adapter.py",
+]
+
+
+@dataclass(frozen=True)
+class LongTest:
+    """Variants of one test, or of all tests of a file, that only `make test-all` runs."""
+
+    file: str
+    test: str
+    parameters: str
+    reason: str
+
+    def covers(self, file: str, test: str, parameters: str) -> bool:
+        """Return whether this row is about a variant of a test."""
+        return file == self.file and self.test in ("*", test) and re.search(self.parameters, parameters) is not None
+
+
+LONG = [
+    LongTest(
+        "adapters/pika/test_limits.py",
+        "test_a_policy_and_an_argument_together_are_read_as_they_act",
+        r"310-(9|-1)$",
+        PAIRS,
+    ),
+    LongTest(
+        "adapters/pika/test_retry_ladder.py",
+        "test_in_a_second_start_under_a_storm_healthy_messages_come_as_soon_as_in_an_old_process",
+        r"310-dropin|43-app",
+        PAIRS,
+    ),
+    LongTest("adapters/pika/test_wrapper_lost_connections.py", "*", OLDER, OTHERS_SAME),
+    LongTest("adapters/pika/test_wrapper_main_job.py", "*", OLDER, OTHERS_SAME),
+    LongTest("adapters/pika/test_wrapper_settlements.py", "*", OLDER, OTHERS_SAME),
+    LongTest("adapters/pika/test_wrapped_channel.py", "*", OLDER, OTHERS_SAME),
+    LongTest("brokers/test_brokers.py", "test_confirmed_messages_are_there_after_kill_and_start", OLDER, OTHERS_SAME),
+    LongTest("brokers/test_brokers.py", "test_nothing_is_left_after_stop", OLDER, OTHERS_SAME),
+    LongTest("brokers/test_brokers.py", "test_nothing_is_left_when_its_owner_is_killed", OLDER, OTHERS_SAME),
+    LongTest("cli/test_dead.py", "test_a_letter_is_shown_with_its_headers_and_its_body", OLDER, OTHERS_SAME),
+    LongTest("cli/test_dead.py", "test_an_id_that_no_letter_has", OLDER, OTHERS_SAME),
+    LongTest("cli/test_dead.py", "test_letters_go_back_as_they_were", OLDER, OTHERS_SAME),
+    LongTest("cli/test_dead.py", "test_letters_are_listed_and_stay", OLDER, OTHERS_SAME),
+    LongTest("conventions/test_pika_conventions.py", "*", OLDER, OTHERS_SAME),
+    LongTest("faults/test_breaker.py", "*", OLDER, OTHERS_SAME),
+    LongTest("faults/test_crash_safe.py", "*", OLDER, OTHERS_SAME),
+    LongTest("faults/test_expired_letters.py", "*", OLDER, OTHERS_SAME),
+    LongTest("faults/test_interop.py", "*", OLDER, OTHERS_SAME),
+    LongTest("faults/test_kills.py", "*", r"app-classic-rabbitmq310", PAIRS),
+    LongTest("faults/test_kills_activemq.py", "*", r"drop-in-queue-activemq63", PAIRS),
+    LongTest("faults/test_kills_artemis.py", "*", r"decorated", PAIRS),
+    LongTest(
+        "faults/test_main_job.py", "*", r"310-classic-(?!app)|310-quorum-(?!drop-in)|43-classic-(?!decorated)", PAIRS
+    ),
+    LongTest("faults/test_order.py", "*", OLDER, OTHERS_SAME),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_twenty_keys_with_held_messages_in_front_are_in_order_after_an_end",
+        r"activemq518|rabbitmq310 (classic|quorum-)|limit-stop",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_delays_that_others_wait_out_in_copies_at_the_broker_keep_the_order_too",
+        r"(activemq63|classic)-stop|(artemis244|quorum)-kill",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_with_a_limbo_a_stop_keeps_order_and_count",
+        r"(activemq63|quorum)-limbo|(artemis244|classic)-crash_safe",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_what_is_parked_of_a_key_comes_back_in_its_order",
+        r"one key",
+        "three keys show more",
+    ),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_in_its_order",
+        r"(activemq63|artemis244|quorum)-all at once|classic-a small window",
+        PAIRS,
+    ),
+    LongTest("faults/test_parking.py", "*", OLDER, OTHERS_SAME),
+    LongTest("faults/test_processes.py", "*", r"activemq518|rabbitmq310|^2$", OTHERS_SAME),
+    LongTest("faults/test_resting.py", "*", OLDER, OTHERS_SAME),
+    LongTest(
+        "faults/test_sendback_kills.py", "test_a_broker_that_is_killed_under_a_replay_loses_nothing", OLDER, OTHERS_SAME
+    ),
+    LongTest(
+        "faults/test_sendback_kills.py",
+        "test_a_replay_that_is_ended_by_force_loses_nothing",
+        r"^(?!activemq518-kill-9-150|activemq63-(ctrl-c-1|kill-9-400)|artemis244-(ctrl-c-400|kill-9-150)|rabbitmq310-ctrl-c-150|rabbitmq43-(ctrl-c-400|kill-9-1))",
+        PAIRS,
+    ),
+    LongTest(
+        "test_clock.py",
+        "test_on_a_real_broker_consuming_goes_on_and_an_early_rest_is_no_longer_than_its_delay",
+        r"activemq518|rabbitmq310|activemq63-back|artemis244-forward|rabbitmq43-forward",
+        PAIRS,
+    ),
+    LongTest("test_demo.py", "test_the_demo_adds_up_on_rabbitmq", OLDER, OTHERS_SAME),
+    LongTest("test_examples.py", "test_an_example_runs_on_rabbitmq", OLDER, OTHERS_SAME),
+]
+
+
+def mark(item: pytest.Item, tests: str) -> None:
+    """Mark a collected test `long` if a row names it. `tests` is the path of the folder that files are relative to."""
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        file = item.path.as_posix().removeprefix(f"{tests}/")
+        if any(row.covers(file, item.originalname, item.callspec.id) for row in LONG):
+            item.add_marker("long")
+
+
+def longest_first(items: list[pytest.Item], tests: str) -> None:
+    """Put the files of `FIRST` at the beginning, in its order. The others keep theirs."""
+    places = {f"{tests}/{file}": place for place, file in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.as_posix(), len(places)))

@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The table of tests that `make test` leaves out names tests that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.long_tests import FIRST, LONG, LongTest
+
+TESTS = Path(__file__).parent
+
+
+@pytest.mark.parametrize("row", LONG, ids=lambda row: f"{row.file}-{row.test}")
+def test_a_row_names_a_file_and_a_test_that_there_are(row: LongTest) -> None:
+    text = (TESTS / row.file).read_text()
+    assert row.test == "*" or re.search(rf"^ *(async )?def {row.test}\(", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", FIRST)
+def test_a_file_that_begins_first_is_there(file: str) -> None:
+    assert (TESTS / file).is_file()
+
+
+def test_a_row_is_about_its_file_its_test_and_its_parameters() -> None:
+    row = LongTest("faults/test_a.py", "test_b", "310", "why")
+    assert row.covers("faults/test_a.py", "test_b", "rabbitmq310-quorum")
+    assert not row.covers("faults/test_a.py", "test_b", "rabbitmq43-quorum")
+    assert not row.covers("faults/test_a.py", "test_c", "rabbitmq310-quorum")
+    assert not row.covers("faults/test_d.py", "test_b", "rabbitmq310-quorum")
+    assert LongTest("faults/test_a.py", "*", "310", "why").covers("faults/test_a.py", "test_c", "310")
