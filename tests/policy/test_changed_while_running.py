@@ -240,7 +240,7 @@ def test_an_adapter_that_cannot_make_its_ladder_longer_has_longer_delays_refused
     app.stop(0.0)
     (line,) = errors(log)
     assert "delays up to 16 s need helper queues that only a start makes" in line
-    assert line.endswith("Restart the app, or keep the delays within 8 s")
+    assert line.endswith("Restart the app, or keep the delays within 8 s [reload-needs-restart]")
 
 
 def test_a_file_that_a_handler_names_is_watched_and_one_under_a_policy_of_the_url_is_not(tmp_path: Path) -> None:
