@@ -22,7 +22,7 @@ READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
 # Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-WORKERS ?= 2
+WORKERS ?= 4
 SECONDS ?= 60
 
 # uv knows none of pip's settings: hand on those that decide whether an index can be reached. Certificates are
@@ -93,13 +93,14 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 unit: $(READY) ## the tests that need no real broker and no Spark
 	$(PYTEST) $(SPREAD) -m "not broker and not spark"
 
+# The tests on brokers, which may run beside it, wait for less: they come first.
+spark-tests: WORKERS = 2
 spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
-	$(PYTEST) $(SPREAD) -m spark tests/pipeline
+	nice -n 5 $(PYTEST) $(SPREAD) -m spark tests/pipeline
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
 
-broker-tests: WORKERS = 4
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure and not long"
 

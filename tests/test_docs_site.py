@@ -12,13 +12,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from redeliver_mw.message import Past
 from redeliver_mw.redelivery import copies
+from redeliver_mw.redelivery.copies import Transfer
+from redeliver_mw.testing import make_delivery
+from tests.redelivery.test_copies import BROKER, DLQ, FAILURE, PAST, SIGNATURE, SOURCE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -47,6 +52,7 @@ INDEX = """# Index
 
 - [One](one.md): again
 """
+ORIGINALS = ("message_id", "correlation_id", "timestamp", "user_id", "exchange", "routing_key", "topic")
 API_PAGES = {
     "redeliver_mw": "redeliver_mw.md",
     "redeliver_mw.policy": "policy.md",
@@ -108,8 +114,7 @@ def documented() -> Iterator[tuple[str, str, str]]:
 def test_every_page_is_in_one_list_of_the_menu() -> None:
     listed = [
         *(entry for part in site_pages.parts((DOCS / "index.md").read_text(), PARTS).values() for entry in part),
-        *site_pages.entries((DOCS / "api.md").read_text()),
-        *site_pages.entries((DOCS / "errors.md").read_text()),
+        *(entry for page in site_pages.LISTS for entry in site_pages.entries((DOCS / f"{page}.md").read_text())),
     ]
     names = [entry.docname for entry in listed if entry.docname]
     assert sorted(names) == sorted(pages()), "add each page to a list in docs/index.md, once"
@@ -258,10 +263,37 @@ def test_the_page_on_headers_names_every_header_that_the_code_writes() -> None:
     written = set(re.findall(r'"((?:redeliver_|original-)[a-z_-]+[a-z])"', source))
     written |= {f"redeliver_{name}_at" for name in ("first_attempt", "first_failed", "last_failed")}
     written |= {f"redeliver_original_{name}" for name in ORIGINALS}
-    page = (DOCS / "headers.md").read_text()
-    table = page.partition("<!-- headers -->")[2].partition("<!-- /headers -->")[0]
-    named = re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)
-    assert sorted(named) == sorted(written)
+    assert sorted(marks_of_headers()) == sorted(written)
 
 
-ORIGINALS = ("message_id", "correlation_id", "timestamp", "user_id", "exchange", "routing_key", "topic")
+def marks_of_headers() -> dict[str, tuple[str, str, str]]:
+    """Return the marks R, D and P of each header on the page on headers."""
+    table = (DOCS / "headers.md").read_text().partition("<!-- headers -->")[2].partition("<!-- /headers -->")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \| ([^|]*)\| ([^|]*)\| ([^|]*)\|", table, re.MULTILINE)
+    return {name: (r.strip(), d.strip(), p.strip()) for name, r, d, p in rows}
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["all known", "little known"])
+@pytest.mark.parametrize("mark", ["R", "D", "P"])
+def test_a_copy_has_the_headers_that_the_page_on_headers_marks(mark: str, full: bool) -> None:
+    past = replace(PAST, replay_id="r1", expires_at_us=PAST.not_before_us) if full else Past(failures=1)
+    given = {"message_id": "m1", "correlation_id": "c1", "timestamp_us": 1_767_323_045_000_006, "user_id": "u"}
+    delivery = make_delivery(b"one lamp", **(given if full else {}))
+    failure = FAILURE if full else None
+    if mark == "R":
+        move = Transfer("redelivered", (SOURCE,), 4.0, not_before_us=1_767_323_050_000_006, failure=failure)
+    else:
+        move = Transfer("dead_lettered", (DLQ,), reason="exhausted", failure=failure)
+    (out,) = copies.copies_of(delivery, past, "L", move, SIGNATURE, BROKER)
+    if mark == "P":
+        letter = make_delivery(out.body, out.headers, **(given if full else {}))
+        out = copies.replay_copy(letter, SOURCE, BROKER, replay_id="r2", lineage="L")
+    marks = {name: row["RDP".index(mark)] for name, row in marks_of_headers().items()}
+    written = {name for name in out.headers if name.startswith("redeliver_") or name == "original-destination"}
+    assert written <= {name for name, found in marks.items() if found}
+    assert written >= {name for name, found in marks.items() if found == mark}
+    if full:
+        elsewhere = {"redeliver_uncopyable"} | {
+            f"redeliver_original_{at}" for at in ("exchange", "routing_key", "topic")
+        }
+        assert written >= {name for name, found in marks.items() if found} - elsewhere

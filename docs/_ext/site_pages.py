@@ -32,6 +32,8 @@ LIST_ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)\s]+)\)(?P<rest
 SECTION = re.compile(r"^## (?P<name>[^\n]+)\n(?P<text>.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 MERMAID = re.compile(r"^```mermaid\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
+LISTS = ("api", "errors")  # pages with lists of pages of their own, beside index.md
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -122,11 +124,12 @@ def without_mermaid(text: str) -> str:
 
 
 def on_source_read(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Add the toctrees to a page that lists others, and replace its diagrams."""
     text = source[0]
     if docname == "index":
         listed = parts(text, app.config.site_parts)
         text += "\n" + "\n".join(toctree(items, name) for name, items in listed.items())
-    elif docname in ("api", "errors"):  # pages that list pages of their own
+    elif docname in LISTS:
         text += "\n" + toctree(entries(text))
     source[0] = without_mermaid(text)
 
@@ -212,6 +215,7 @@ def on_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: 
 
 
 def on_finished(app: Sphinx, error: Exception | None) -> None:
+    """Write llms.txt, and each page's Markdown beside it."""
     if error or app.builder.name != "html":
         return
     index = Path(app.srcdir, "index.md").read_text("utf-8")
@@ -225,6 +229,7 @@ def on_finished(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx what this module does."""
     app.add_config_value("site_parts", (), "env", frozenset({tuple, list}))
     app.add_config_value("site_summary", "", "html", frozenset({str}))
     app.add_config_value("site_hidden", (), "env", frozenset({tuple, list, set}))

@@ -182,7 +182,7 @@ def test_a_message_that_is_handled_at_once_is_recorded_with_the_version_that_hol
     assert [a.policy for a in shop.attempts] == [ONE, TWO]
 
 
-def test_it_is_said_once_that_a_new_version_holds(tmp_path: Path, log: Log) -> None:
+def test_it_is_logged_once_that_a_new_version_holds(tmp_path: Path, log: Log) -> None:
     with Shop(tmp_path, ONE) as shop:
         shop.change(TWO)
         shop.test.advance(60)
@@ -501,7 +501,7 @@ def test_what_is_written_between_the_apps_making_and_its_start_is_noticed(tmp_pa
         assert shop.dead("two.orders") == [b"1"]
 
 
-def test_a_file_that_vanishes_is_said_once_its_policy_stays_and_it_is_taken_when_it_is_back(
+def test_a_file_that_vanishes_is_logged_once_and_its_policy_stays_until_the_file_is_back(
     tmp_path: Path, log: Log
 ) -> None:
     with Shop(tmp_path, ONE) as shop:
