@@ -179,7 +179,8 @@ def test_a_journal_whose_segments_are_all_in_folders_of_it_is_refused_with_the_c
     (tmp_path / "all").mkdir()
     journal.rename(tmp_path / "all" / "web-1")
     _, err = said(capsys, "compact", tmp_path / "all", tmp_path / "lake", code=2)
-    assert "all: no segment of a journal is here, but in web-1. Compact each of these folders by itself [journal-missing]\n" in err
+    cure = "Compact each of these folders by itself [journal-missing]"
+    assert f"all: no segment of a journal is here, but in web-1. {cure}\n" in err
 
 
 @pytest.mark.parametrize(
