@@ -9,6 +9,7 @@ stderr. A block marked `text` that begins with `$` needs a broker: the test on R
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shlex
@@ -86,7 +87,23 @@ def test_the_pages_work_one_after_the_other_in_one_folder(tmp_path: Path) -> Non
 @pytest.mark.timeout(1200)
 def test_the_last_page_works_from_the_journal_to_the_report(tmp_path: Path) -> None:
     assert follow(LAST, tmp_path) == 4
-    assert (tmp_path / "report.html").read_text("utf-8").startswith("<!doctype html>")
+    report = plain((tmp_path / "report.html").read_text("utf-8"))
+    said = quoted((START / LAST).read_text("utf-8"))
+    assert len(said) == 4
+    assert [words for words in said if words not in report] == []
+
+
+def plain(page: str) -> str:
+    """Return the words of an HTML page, with one blank between them."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def quoted(page: str) -> list[str]:
+    """Return what a Markdown page quotes, each quotation on one line."""
+    return [
+        " ".join(block.replace("\n> ", " ").split()[1:])
+        for block in re.findall(r"^> .*(?:\n> .*)*", page, re.MULTILINE)
+    ]
 
 
 def test_a_console_block_holds_one_command_and_no_page_has_a_language_that_is_not_followed() -> None:

@@ -124,6 +124,7 @@ def without_mermaid(text: str) -> str:
 
 
 def on_source_read(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Add the toctrees to a page that lists others, and replace its diagrams."""
     text = source[0]
     if docname == "index":
         listed = parts(text, app.config.site_parts)
@@ -214,6 +215,7 @@ def on_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: 
 
 
 def on_finished(app: Sphinx, error: Exception | None) -> None:
+    """Write llms.txt, and each page's Markdown beside it."""
     if error or app.builder.name != "html":
         return
     index = Path(app.srcdir, "index.md").read_text("utf-8")
@@ -227,6 +229,7 @@ def on_finished(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx what this module does."""
     app.add_config_value("site_parts", (), "env", frozenset({tuple, list}))
     app.add_config_value("site_summary", "", "html", frozenset({str}))
     app.add_config_value("site_hidden", (), "env", frozenset({tuple, list, set}))

@@ -111,6 +111,7 @@ class Circuit:
     """Holds the last runs of one source, and the resulting state. Pure; not thread-safe."""
 
     def __init__(self, breaker: Breaker) -> None:
+        """Begin closed, without failures."""
         self.breaker = breaker
         self.state: Circumstance = "closed"
         self.rest = breaker.open_for  # duration of the next, or this, opening; seconds

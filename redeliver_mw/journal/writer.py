@@ -116,6 +116,7 @@ class Journal:
         max_waiting: int = 100_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Open the journal in `directory`, with the options that the class describes. Raises ConfigError."""
         if min(max_bytes, max_age, max_waiting) <= 0 or flush_interval < 0:
             raise ConfigError(
                 "a journal needs max_bytes, max_age and max_waiting above 0 and flush_interval from 0",

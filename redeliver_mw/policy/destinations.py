@@ -88,6 +88,7 @@ class PolicyMap:
         native: str = "",
         warnings: Sequence[str] = (),
     ) -> None:
+        """Take the entries, as the class describes them. Raises PolicyError."""
         if not isinstance(default, RedeliveryPolicy | None):
             raise PolicyError(
                 f"{default!r:.200} is no policy",

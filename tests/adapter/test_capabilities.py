@@ -11,7 +11,7 @@ from redeliver_mw.message import Destination
 
 
 @pytest.mark.parametrize(("rest", "hop"), [(0.9, 0.0), (1.0, 1.0), (1.9, 1.0), (3.0, 2.0), (100.0, 4.0)])
-def test_a_ladder_takes_the_largest_rung_not_above_the_rest(rest: float, hop: float) -> None:
+def test_a_ladder_takes_the_largest_rung_not_above_the_delay(rest: float, hop: float) -> None:
     assert ScheduleRange((1.0, 2.0, 4.0)).hop(rest) == hop
 
 
@@ -27,7 +27,7 @@ def test_a_destination_is_spelled_as_a_plain_client_of_the_broker_would() -> Non
     assert Capabilities(dialect="p", broker_kind="r").address(Destination("a{name}b")) == "a{name}b"
 
 
-def test_what_is_not_said_is_the_careful_answer() -> None:
+def test_an_undeclared_capability_has_the_careful_answer() -> None:
     unknown = Capabilities(dialect="x", broker_kind="x")
     assert unknown.honours == {"accepted"}
     assert not any((unknown.released_uncounted, unknown.cumulative, unknown.atomic_move, unknown.depth))

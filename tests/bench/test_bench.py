@@ -227,7 +227,7 @@ def test_a_task_is_the_same_after_its_way_to_a_side() -> None:
     assert TASK.amqp == "amqp://guest:guest@localhost:5672/"
 
 
-def test_a_side_that_dies_is_told_with_its_last_words() -> None:
+def test_a_side_that_dies_is_reported_with_its_last_output() -> None:
     with pytest.raises(SideFailed, match=r"(?s)tests\.bench\.rabbitmq, no such side: exit code 1.*KeyError"):
         Program("tests.bench.rabbitmq", "no such side").run("no such side", TASK)
 

@@ -128,7 +128,7 @@ def test_a_message_that_kills_its_process_is_counted_and_its_neighbours_are_not(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_failures_and_the_rest_after_them_survive_the_process(tmp_path: Path, kind: str) -> None:
+def test_failures_and_the_delay_after_them_survive_the_process(tmp_path: Path, kind: str) -> None:
     process = Process(tmp_path, kind, policy=RedeliveryPolicy(3, 5.0, "queue:dead"), delay="hold")
     process.start().send("orders", b"sick", message_id="s")
     process.test.advance(1.0)

@@ -99,7 +99,7 @@ def test_a_letter_is_settled_only_after_it_was_kept(broker: MemoryBroker) -> Non
     assert all(on_broker >= 30 - kept for on_broker, kept in zip(there, kept_before, strict=True))
 
 
-def test_where_the_keeper_fails_the_letters_are_the_brokers(broker: MemoryBroker) -> None:
+def test_if_the_store_fails_the_broker_has_the_letters_again(broker: MemoryBroker) -> None:
     bodies = bury(broker, 30)
 
     def full() -> None:

@@ -201,7 +201,7 @@ def test_a_replay_of_ours_raises_the_generation_and_carries_no_past() -> None:
     assert again.copy_id == out.copy_id != "c1"
 
 
-def test_a_replay_of_what_a_broker_buried_begins_a_past_of_its_own() -> None:
+def test_a_replayed_letter_of_the_brokers_own_begins_without_history() -> None:
     given = buried({"tenant": "a", "x-death": [{"queue": "orders"}]}, Destination("orders"), message_id="m1")
     out = replay_copy(given, Destination("orders"), RABBITMQ, replay_id="r1", lineage="unused")
     lineage = out.headers["redeliver_lineage"]
@@ -265,7 +265,7 @@ def test_a_replayed_message_starts_at_no_failures_one_generation_later(personali
 
 
 @pytest.mark.parametrize("personality", PERSONALITIES)
-def test_what_dies_again_at_once_is_not_replayed_by_the_same_replay(personality: str) -> None:
+def test_a_message_that_is_dead_lettered_again_at_once_is_not_replayed_by_the_same_replay(personality: str) -> None:
     seen: list[tuple[int, int, str | None]] = []
     app = shop(seen, fatal=ValueError)
     with TestApp(app, personality=personality) as test:
@@ -515,7 +515,7 @@ def test_a_stopped_replay_says_so_and_ends_what_it_began(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("personality", "dlq"), [("rabbitmq", "dlx"), ("rabbitmq-classic", "dlx"), ("activemq", ""), ("artemis", "")]
 )
-def test_what_a_broker_buried_itself_goes_back_to_where_it_was(personality: str, dlq: str) -> None:
+def test_a_letter_that_the_broker_dead_lettered_itself_goes_back_to_its_source(personality: str, dlq: str) -> None:
     clock = ManualClock()
     broker = MemoryBroker(personality, clock=clock)
     broker.declare("orders", dead_letter=dlq or None)

@@ -63,7 +63,7 @@ def test_returning_is_success_and_the_delivery_is_in_hand_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("personality", ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"])
-def test_a_failure_comes_again_after_its_delay_and_dies_after_the_last(personality: str) -> None:
+def test_a_failed_message_comes_again_after_its_delay_and_is_dead_lettered_after_the_last(personality: str) -> None:
     seen = Seen(raises)
     consumer = Consumer(seen, personality, policy=TWICE)
     consumer.put("1")
@@ -93,7 +93,7 @@ def test_others_are_handled_while_one_is_held() -> None:
         (lambda m: m.nack(requeue=False), [1], [("1", "rejected")]),
     ],
 )
-def test_the_first_word_of_a_callback_counts(act: Any, counts: list[int], dead: list[tuple[str, str]]) -> None:
+def test_the_first_settlement_of_a_callback_counts(act: Any, counts: list[int], dead: list[tuple[str, str]]) -> None:
     seen = Seen(act)
     consumer = Consumer(seen, policy=TWICE)
     consumer.put("1")
@@ -101,7 +101,7 @@ def test_the_first_word_of_a_callback_counts(act: Any, counts: list[int], dead: 
     assert ([count for _, count in seen.calls], consumer.dead(), consumer.left()) == (counts, dead, 0)
 
 
-def test_with_settle_callback_a_later_word_decides_and_silence_is_nothing() -> None:
+def test_with_settle_callback_a_later_settlement_decides_and_returning_settles_nothing() -> None:
     kept: dict[str, Message] = {}
     seen = Seen(lambda message: kept.update({message.text: message}))
     consumer = Consumer(seen, policy=TWICE, settle="callback")
@@ -131,7 +131,7 @@ def test_a_callback_that_closes_its_consumer_for_an_error_leaves_its_message() -
     assert consumer.left() == 1
 
 
-def test_a_count_survives_the_loss_of_its_generation_and_a_late_word_does_nothing() -> None:
+def test_a_count_survives_the_loss_of_its_generation_and_a_late_settlement_does_nothing() -> None:
     kept: list[Message] = []
 
     def act(message: Message) -> None:

@@ -41,7 +41,7 @@ def parked(url: str) -> int:
 
 
 @pytest.mark.parametrize("personality", ["rabbitmq-classic", "activemq", "artemis"])
-def test_a_rest_of_hours_is_spent_in_the_limbo_and_not_at_the_broker(
+def test_a_delay_of_hours_is_spent_in_the_limbo_and_not_at_the_broker(
     url: str, personality: str, consumers: list[Consumer]
 ) -> None:
     seen = Seen(raises)
@@ -72,7 +72,7 @@ def test_what_the_limbo_does_not_take_stays_unsettled_and_is_tried_again(url: st
     assert (parked(url), len(seen.calls), consumer.left()) == (2, 2, 0)
 
 
-def test_the_rest_goes_on_after_the_consumer_has_gone(url: str, consumers: list[Consumer]) -> None:
+def test_the_delay_continues_after_the_consumer_has_gone(url: str, consumers: list[Consumer]) -> None:
     consumer = Consumer(Seen(raises), limbo=url, policy=HOURS, delay="park", app_name="shop")
     consumers.append(consumer)
     consumer.put("1")
@@ -83,7 +83,7 @@ def test_the_rest_goes_on_after_the_consumer_has_gone(url: str, consumers: list[
         assert other.next_due() == pytest.approx(consumer.clock.now().wall + 3600, abs=1)
 
 
-def test_a_limbo_that_cannot_be_had_is_said_before_the_callback_runs(tmp_path: Path) -> None:
+def test_a_limbo_that_cannot_be_opened_is_an_error_before_the_callback_runs(tmp_path: Path) -> None:
     seen = Seen()
     consumer = Consumer(seen, limbo=f"sqlite:///{tmp_path / 'nowhere' / 'limbo.db'}", policy=HOURS)
     consumer.memory.send(SOURCE, b"1")

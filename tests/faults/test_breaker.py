@@ -64,7 +64,7 @@ def breaker_of(app: App) -> dict[str, Any]:
     return found
 
 
-def test_no_message_dies_of_an_outage_that_outlasts_its_policy(broker: Broker) -> None:
+def test_no_message_is_dead_lettered_by_an_outage_that_outlasts_its_policy(broker: Broker) -> None:
     warehouse = Warehouse()
     warehouse.away.set()
     app = app_on(broker, warehouse)

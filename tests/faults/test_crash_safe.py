@@ -69,9 +69,7 @@ def runs(folder: Path) -> Counter[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with an id", "without an id"])
-def test_the_message_that_kills_its_process_is_the_only_one_that_dies(
-    broker: Broker, tmp_path: Path, known: bool
-) -> None:
+def test_only_the_message_that_kills_its_process_is_dead_lettered(broker: Broker, tmp_path: Path, known: bool) -> None:
     source, dead = f"crash.{int(known)}.orders", f"crash.{int(known)}.dead"
     declare(broker, source, dead)
     with connect(broker.url) as session:

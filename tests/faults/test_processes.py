@@ -91,7 +91,7 @@ def each(every_broker: Broker) -> Broker:
     return every_broker
 
 
-def test_a_message_that_kills_is_the_only_one_that_dies_whichever_process_it_kills(
+def test_only_the_message_that_kills_processes_is_dead_lettered_whichever_process_it_kills(
     each: Broker, tmp_path: Path
 ) -> None:
     fine, sick = [f"fine:{n}" for n in range(120)], [f"sick:{n}" for n in range(12)]

@@ -101,7 +101,7 @@ def test_it_takes_nothing_and_goes_on_where_it_was(broker: Broker) -> None:
     assert take(broker, SOURCE.name) == []
 
 
-def test_it_stays_at_rest_through_a_reconnect(broker: Broker) -> None:
+def test_a_paused_source_stays_paused_through_a_reconnect(broker: Broker) -> None:
     adapter, listener, bodies = adapter_for(broker.url), Listener(), Counter[bytes]()
     assert isinstance(adapter, SupportsPause)
     adapter.start(listener)
@@ -125,7 +125,7 @@ def test_it_stays_at_rest_through_a_reconnect(broker: Broker) -> None:
     assert bodies == {b"one": 1}
 
 
-def test_what_is_on_its_way_when_it_comes_to_rest_is_handed_over_once_and_unmarked(broker: Broker) -> None:
+def test_messages_under_way_when_a_source_is_paused_are_handed_over_once_and_unmarked(broker: Broker) -> None:
     """The driver's own cancel would reject it: marked, counted, and a hole among the tags."""
     adapter, listener = adapter_for(broker.url), Listener()
     assert isinstance(adapter, SupportsPause)

@@ -93,7 +93,7 @@ def test_half_open_it_admits_one_and_its_success_closes_it() -> None:
     assert run(c, BROKEN) == [""]  # what was before is forgotten
 
 
-def test_each_failed_try_doubles_the_rest_up_to_the_longest_and_a_success_ends_that() -> None:
+def test_each_failed_probe_doubles_the_pause_up_to_the_longest_and_a_success_resets_it() -> None:
     c = circuit()
     run(c, BROKEN, BROKEN)
     rests = [c.rest]
@@ -107,7 +107,7 @@ def test_each_failed_try_doubles_the_rest_up_to_the_longest_and_a_success_ends_t
     assert (c.rest, c.openings) == (10.0, 4)
 
 
-def test_one_that_was_tried_and_told_nothing_lets_another_be_tried() -> None:
+def test_a_probe_without_a_result_lets_another_message_be_the_probe() -> None:
     c = circuit()
     run(c, BROKEN, BROKEN)
     c.try_one()
@@ -119,7 +119,7 @@ def test_one_that_was_tried_and_told_nothing_lets_another_be_tried() -> None:
     assert c.admits(second)
 
 
-def test_what_was_begun_before_it_opened_says_nothing_any_more() -> None:
+def test_results_of_runs_that_began_before_the_breaker_opened_do_not_count() -> None:
     c = circuit()
     late = [make_delivery(b"") for _ in range(3)]
     assert all(map(c.admits, late))
@@ -189,7 +189,7 @@ BREAKER = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=30.0, max_o
 
 
 @pytest.mark.parametrize("personality", KINDS)
-def test_no_message_dies_though_the_outage_outlasts_the_whole_policy(personality: str) -> None:
+def test_no_message_is_dead_lettered_though_the_outage_outlasts_the_whole_policy(personality: str) -> None:
     shop = Shop()
     with shop.app(BREAKER, personality) as test:
         shop.away = True
@@ -268,7 +268,7 @@ def test_another_consumer_gets_what_went_back() -> None:
         assert sorted(shop.done) == ["m0", "m1", "m2", "m3"]
 
 
-def test_a_failed_try_counts_nothing_and_its_record_says_why() -> None:
+def test_a_failed_probe_is_not_counted_and_its_record_names_the_reason() -> None:
     shop = Shop()
     with shop.app(Breaker(window=2, min_calls=1, open_for=10.0, max_open_for=10.0)) as test:
         shop.away = True
@@ -353,7 +353,7 @@ def test_what_is_the_messages_own_fault_opens_nothing(error: type[Exception]) ->
         assert state(test)["breaker"]["state"] == "closed"
 
 
-def test_a_handler_that_asks_for_a_rest_tells_of_an_outage() -> None:
+def test_a_handler_that_asks_for_a_delay_counts_as_an_outage() -> None:
     class Busy(RetryAfter):
         def __init__(self, _: str) -> None:
             super().__init__(2.0, count=False)
@@ -416,7 +416,7 @@ def test_a_lost_connection_changes_nothing() -> None:
         assert state(test)["waiting"] == 0
 
 
-def test_it_is_said_once_when_it_opens_and_once_when_it_closes(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_breaker_logs_once_when_it_opens_and_once_when_it_closes(caplog: pytest.LogCaptureFixture) -> None:
     shop = Shop()
     with caplog.at_level(logging.INFO, "redeliver_mw"), shop.app(BREAKER) as test:
         shop.away = True

@@ -44,7 +44,7 @@ def test_the_copy_of_one_that_left_takes_its_place_again_whatever_its_key() -> N
     assert machine.end(copy, 3.0).go == [second]
 
 
-def test_the_copy_that_is_quicker_than_the_word_of_it_takes_its_place_too() -> None:
+def test_a_copy_that_arrives_before_its_confirmation_takes_its_place_too() -> None:
     machine, first, second, copy = lanes(), message(1), message(2), message(1)
     machine.come(first, "a", 0.0, ROOM)
     machine.come(second, "a", 0.0, ROOM)
@@ -116,7 +116,7 @@ def test_a_new_message_is_parked_behind_parked_ones_although_nothing_of_its_key_
     assert machine.come(new, "a", 2.0, ROOM).park == [(new, 3.0)]
 
 
-def test_what_comes_back_too_early_is_parked_again_for_as_long_as_the_key_has_been_sick() -> None:
+def test_a_message_that_comes_back_too_early_is_parked_again_for_as_long_as_its_key_has_been_retrying() -> None:
     machine, _ = parking()
     copies = [message(n) for n in (2, 3, 4)]
     parked = [machine.come(copy, "a", 5.0, ROOM, name=f"l{n}").park for n, copy in enumerate(copies, 2)]

@@ -102,7 +102,7 @@ def test_a_rejected_message_keeps_nobody_waiting() -> None:
         assert shop.runs == [f"a{n}" for n in range(1, 100)]
 
 
-def test_an_asked_for_rest_keeps_the_order_too() -> None:
+def test_a_delay_that_the_handler_asks_for_keeps_the_order() -> None:
     class Busy(RetryAfter):
         def __init__(self, _: str) -> None:
             super().__init__(2.0, count=False)
@@ -199,7 +199,7 @@ def test_the_group_is_refused_where_the_broker_does_not_show_it() -> None:
 
 
 @pytest.mark.parametrize("odd", ["raises", "a list"])
-def test_a_message_whose_key_cannot_be_had_is_free_and_that_is_said_once(
+def test_a_message_whose_key_cannot_be_computed_is_not_ordered_which_is_logged_once(
     odd: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def key(delivery: Delivery) -> Any:
@@ -272,7 +272,9 @@ def test_healthy_messages_of_a_key_wait_for_each_other_however_many_they_are() -
         assert shop.runs == [f"a{n}" for n in range(30)]
 
 
-def test_when_too_many_wait_they_go_on_in_order_without_the_sick_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_when_too_many_messages_wait_they_run_in_order_without_the_failing_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     shop = Shop(a0=1, a7=1)
     with caplog.at_level(logging.WARNING, "redeliver_mw"), shop.app(Order("customer", max_waiting=3)) as test:
         send(test, "a0", "a1", "a2", "a3")
@@ -370,7 +372,7 @@ def test_what_cannot_be_parked_waits_here_for_its_turn(tmp_path: Path) -> None:
     assert "a2" not in parked
 
 
-def test_order_without_a_limbo_is_said_at_the_start_with_what_its_end_costs(
+def test_ordering_without_a_limbo_is_logged_at_the_start_with_its_consequences(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     limbo = f"sqlite:///{tmp_path / 'limbo.db'}"

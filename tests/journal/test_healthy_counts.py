@@ -54,7 +54,7 @@ def consume(
     return told
 
 
-def test_messages_that_go_well_at_once_are_counted_and_all_others_are_told(tmp_path: Path) -> None:
+def test_messages_that_succeed_at_once_are_counted_and_all_others_recorded(tmp_path: Path) -> None:
     told = consume(tmp_path, "counts")
     counts, attempts = list(read_healthy_counts(tmp_path)), list(read_segments(tmp_path))
     assert sum(count.messages for count in counts) == 16
@@ -82,7 +82,7 @@ def test_the_arms_of_counted_messages_are_those_that_they_have_when_told(tmp_pat
     assert {arm for arm, *_ in counted} == {"main", "brave", "patient"}
 
 
-def test_all_are_told_where_nothing_else_is_said(tmp_path: Path) -> None:
+def test_all_messages_are_recorded_by_default(tmp_path: Path) -> None:
     consume(tmp_path, "all")
     assert len(list(read_segments(tmp_path))) == 24
     assert list(read_healthy_counts(tmp_path)) == []

@@ -248,7 +248,7 @@ def test_surrogates_and_an_exception_text_of_200_kb_are_one_line_each(tmp_path: 
     assert records[1].error_text == "line\n" * 40_000
 
 
-def test_what_cannot_be_made_or_written_costs_only_itself_and_is_said_once(
+def test_a_record_that_cannot_be_made_or_written_is_lost_alone_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(tmp_path) as journal:
@@ -529,7 +529,7 @@ print(journal.dropped, flush=True)
 """
 
 
-def test_a_file_that_may_not_grow_is_said_once_and_heals_without_loss(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_logged_once_and_recovers_without_loss(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
@@ -550,7 +550,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_on_a_full_disk_memory_is_bounded_the_lost_are_counted_and_it_heals(
+def test_on_a_full_disk_memory_is_bounded_lost_records_are_counted_and_it_recovers(
     small_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ballast = small_disk / "ballast"
@@ -587,7 +587,7 @@ def test_a_directory_taken_away_is_made_again_and_what_was_in_it_is_counted(tmp_
     assert journal.dropped == 1
 
 
-def test_a_directory_in_whose_place_is_a_file_heals_when_that_is_gone(
+def test_a_directory_in_whose_place_is_a_file_recovers_when_the_file_is_removed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "j"

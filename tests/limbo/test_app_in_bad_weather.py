@@ -240,7 +240,7 @@ def said(log: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in records if record.levelno == level]
 
 
-def test_it_stops_consuming_settles_nothing_says_it_once_and_heals_by_itself(
+def test_it_stops_consuming_settles_nothing_logs_once_and_recovers_by_itself(
     weather: Weather, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     weather.begin()
@@ -319,7 +319,7 @@ def test_a_database_of_a_newer_release_is_refused_before_anything_is_consumed(tm
     assert (shop.on_the_broker, shop.done) == (1, {})
 
 
-def test_where_the_journals_disk_is_full_all_goes_on_without_it_and_it_is_said_once(
+def test_if_the_journals_disk_is_full_the_app_continues_without_it_and_logs_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with small_disk_at(tmp_path / "disk") as disk:

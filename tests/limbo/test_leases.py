@@ -89,7 +89,9 @@ def test_who_was_taken_over_can_neither_remove_nor_count_nor_publish(url: str) -
         assert len(heir.done(heir.due())) == 2
 
 
-def test_who_was_taken_over_says_so_once_and_parks_in_a_new_part(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_whose_lease_was_taken_over_logs_once_and_parks_under_a_new_lease(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = ManualClock()
     with limbo(url, clock) as late, limbo(url, clock, host="west") as heir:
         late.park(parkings([1], clock.now().wall))
@@ -175,7 +177,7 @@ def test_another_app_or_one_on_another_broker_takes_nothing_over(url: str, other
         assert len(heir.due()) == 1
 
 
-def test_of_two_heirs_one_gets_it(url: str) -> None:
+def test_of_two_programs_that_take_over_a_lease_one_gets_it(url: str) -> None:
     clock = ManualClock()
     dead = limbo(url, clock).open()
     dead.park(parkings([1, 2, 3], clock.now().wall))

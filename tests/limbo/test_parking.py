@@ -91,7 +91,7 @@ def test_a_message_that_is_parked_is_off_the_broker_and_comes_back_when_it_is_du
     ]
 
 
-def test_under_auto_a_short_rest_is_held_and_a_long_one_parked_where_the_broker_cannot_wait(tmp_path: Path) -> None:
+def test_under_auto_short_delays_are_held_and_long_ones_parked_if_the_broker_cannot_delay(tmp_path: Path) -> None:
     sick = Sick()
     app = app_of(tmp_path, sick, RedeliveryPolicy(3, [2.0, 600.0], "queue:dead"), declare="none")
     records: list[AttemptRecord] = []
@@ -105,7 +105,7 @@ def test_under_auto_a_short_rest_is_held_and_a_long_one_parked_where_the_broker_
 
 
 @pytest.mark.parametrize("retry", [None, 2, 5])
-def test_what_its_target_refuses_as_often_as_limbo_delivery_retry_says_stays_in_limbo(
+def test_a_message_that_its_target_refuses_limbo_delivery_retry_times_stays_in_limbo(
     retry: int | None, tmp_path: Path
 ) -> None:
     """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise; an App, for three days."""
@@ -209,7 +209,7 @@ def test_without_a_limbo_parking_is_refused_at_once() -> None:
     assert "sqlite:///" in refused.value.cure
 
 
-def test_healthy_messages_do_not_wait_behind_more_sick_ones_than_may_be_held(tmp_path: Path) -> None:
+def test_healthy_messages_do_not_wait_behind_more_failing_ones_than_may_be_held(tmp_path: Path) -> None:
     sick = Sick()
     app = app_of(tmp_path, sick, RedeliveryPolicy(2, 5.0, "queue:dead"), prefetch=10, declare="none")
     sick.test = TestApp(app)

@@ -152,7 +152,7 @@ def test_the_number_of_publishes_is_the_apps_choice(url: str, retry: int) -> Non
         assert tried == retry
 
 
-def test_rests_between_publishes_that_fail_grow(url: str) -> None:
+def test_delays_between_failed_publishes_grow(url: str) -> None:
     clock = ManualClock()
     with limbo(url, clock) as store:
         store.park([Parking(message(1), clock.now().wall)])

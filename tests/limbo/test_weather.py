@@ -97,7 +97,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(file: Path) -> Non
     assert file.read_bytes() == b"a shopping list, " * 100
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_limbo_in_a_missing_folder_cannot_be_opened(tmp_path: Path) -> None:
     assert "cannot be opened" in str(refusal(f"sqlite:///{tmp_path}/no/such/limbo.db"))
 
 
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_said_with_how_to_save_what_is_in_it(file: Path) -> No
         limbo(f"sqlite:///{file}", clock).open().due()
 
 
-def test_a_locked_database_refuses_and_heals_by_itself(file: Path) -> None:
+def test_a_locked_database_refuses_and_recovers_by_itself(file: Path) -> None:
     clock = ManualClock()
     with limbo(f"sqlite:///{file}", clock) as store:
         other = sqlite3.connect(file, isolation_level=None)
@@ -143,7 +143,7 @@ def test_a_new_file_that_another_program_writes_to_is_waited_for(file: Path) -> 
     other.close()
 
 
-def test_a_full_disk_refuses_the_whole_batch_and_heals_by_itself(file: Path) -> None:
+def test_a_full_disk_refuses_the_whole_batch_and_recovers_by_itself(file: Path) -> None:
     clock = ManualClock()
     with limbo(f"sqlite:///{file}", clock) as store:
         store.park(parkings(range(5), clock.now().wall))
@@ -192,7 +192,7 @@ def test_a_file_that_is_deleted_under_us_is_noticed_before_anything_is_settled(f
     crash(store)
 
 
-def test_what_is_closed_says_so() -> None:
+def test_a_closed_limbo_raises_an_error_that_says_so() -> None:
     store = limbo("sqlite://", ManualClock())
     with pytest.raises(LimboError, match="closed"):
         store.park(parkings([1], 0.0))

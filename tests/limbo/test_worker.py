@@ -151,7 +151,7 @@ def test_signs_of_life_are_given_every_third_of_the_lease(bench: WorkerBench) ->
     assert [later - beats[0] for later in beats] == [0, 1, 2, 3]
 
 
-def test_in_trouble_parking_is_refused_what_was_published_is_remembered_and_it_is_said_once(
+def test_while_the_database_fails_parking_is_refused_published_rows_are_remembered_and_one_line_is_logged(
     bench: WorkerBench, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.park(1)
@@ -253,7 +253,7 @@ def test_what_is_parked_after_the_end_is_refused_at_once(file: Path) -> None:
     assert bench.answers == [(1, "refused", "the limbo is closed")]
 
 
-def test_a_disk_that_is_full_for_messages_only_is_said_once(
+def test_a_disk_that_is_full_for_messages_only_is_logged_once(
     bench: WorkerBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     with bench.store._db.reading() as connection:

@@ -381,7 +381,7 @@ def test_on_activemq_a_delay_is_up_to_half_a_second_late_never_early_and_leaves_
     assert bodies(broker) == [b"x", b"y"]  # a copied job id makes it forget the delay
 
 
-def test_on_activemq_an_expired_message_is_buried_with_its_cause() -> None:
+def test_on_activemq_an_expired_message_is_dead_lettered_with_its_cause() -> None:
     broker = broker_of("activemq")
     due_us = round((1_767_225_600 + 5) * 1e6)
     broker.send(QUEUE, b"1", expires_at_us=due_us)
@@ -431,7 +431,7 @@ def test_on_artemis_amqp_rejected_buries_and_deletes_without_a_dead_letter_addre
     assert [place.message.body for place in broker.everything()] == [b"1"]
 
 
-def test_on_artemis_only_modified_failed_is_counted_and_is_buried_at_the_limit() -> None:
+def test_on_artemis_only_modified_failed_is_counted_and_dead_lettered_at_the_limit() -> None:
     broker = MemoryBroker("artemis", ManualClock())
     broker.declare(QUEUE, limit=3)
     broker.send(QUEUE, b"1")
@@ -531,7 +531,7 @@ def test_on_artemis_a_delay_is_exact_and_keeps_its_instant_over_a_restart() -> N
     assert bodies(broker) == [b"due while down", b"due later"]
 
 
-def test_on_artemis_a_second_copy_with_the_same_duplicate_id_is_swallowed_with_a_yes() -> None:
+def test_on_artemis_a_second_copy_with_the_same_duplicate_id_is_confirmed_and_dropped() -> None:
     broker = broker_of("artemis")
     for body in (b"1", b"2"):
         broker.send(QUEUE, body, {"_AMQ_DUPL_ID": "d"})

@@ -256,7 +256,7 @@ def test_a_killed_broker_is_waited_for() -> None:
     assert bench.sink.told[-3:] == ["connected", "ready 2", "arrived 1"]
 
 
-def test_a_settle_that_a_cut_swallowed_was_written_and_the_message_comes_again() -> None:
+def test_after_a_settlement_that_was_lost_with_the_connection_the_message_comes_again() -> None:
     bench = Bench()
     (delivery,) = bench.send(b"1")
     bench.faults.drop_settle()
@@ -293,7 +293,7 @@ def test_a_cumulative_ack_stops_at_a_delivery_that_is_still_running() -> None:
     assert [message.body for message in bench.broker.peek(ORDERS)] == [two.body]
 
 
-def test_a_released_delivery_is_not_swallowed_by_the_ack_of_a_later_one() -> None:
+def test_a_released_delivery_is_not_covered_by_the_ack_of_a_later_one() -> None:
     bench = Bench()
     one, two, three = bench.send(b"1", b"2", b"3")
     bench.adapter.settle([(three, "accepted"), (one, "released"), (two, "accepted")])

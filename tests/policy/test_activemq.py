@@ -267,7 +267,7 @@ def test_the_plugin_of_broker_redelivery_test_waits_four_seconds_and_two() -> No
     assert buried(policies, "x") == "queue:ActiveMQ.DLQ"
 
 
-def test_the_plugin_drops_what_is_dead_if_told_so_and_still_buries_what_expired() -> None:
+def test_the_plugin_drops_dead_messages_if_configured_and_still_dead_letters_expired_ones() -> None:
     default = '<redeliveryPolicy maximumRedeliveries="2"/>'
     policies = reader.read(plugin('sendToDlqIfMaxRetriesExceeded="false"', "", default))
     assert delays(policies.default) == [1000, 1000]

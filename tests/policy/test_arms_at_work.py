@@ -186,7 +186,7 @@ def test_a_drop_in_tells_the_arms_of_successes_and_failures(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("delay", ["hold", "schedule", "nack"])
-def test_whichever_way_it_rests_a_message_stays_in_its_arm(delay: str) -> None:
+def test_a_message_stays_in_its_arm_however_it_is_delayed(delay: str) -> None:
     shop = Shop(delay=delay)
     with shop.test as test:
         test.send("orders", BODY, message_id=MINE)

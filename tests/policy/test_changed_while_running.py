@@ -182,7 +182,7 @@ def test_a_message_that_is_handled_at_once_is_recorded_with_the_version_that_hol
     assert [a.policy for a in shop.attempts] == [ONE, TWO]
 
 
-def test_it_is_said_once_that_a_new_version_holds(tmp_path: Path, log: Log) -> None:
+def test_it_is_logged_once_that_a_new_version_holds(tmp_path: Path, log: Log) -> None:
     with Shop(tmp_path, ONE) as shop:
         shop.change(TWO)
         shop.test.advance(60)
@@ -240,7 +240,7 @@ def test_an_adapter_that_cannot_make_its_ladder_longer_has_longer_delays_refused
     app.stop(0.0)
     (line,) = errors(log)
     assert "delays up to 16 s need helper queues that only a start makes" in line
-    assert line.endswith("Restart the app, or keep the delays within 8 s")
+    assert line.endswith("Restart the app, or keep the delays within 8 s [delay-not-possible]")
 
 
 def test_a_file_that_a_handler_names_is_watched_and_one_under_a_policy_of_the_url_is_not(tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_what_is_written_between_the_apps_making_and_its_start_is_noticed(tmp_pa
         assert shop.dead("two.orders") == [b"1"]
 
 
-def test_a_file_that_vanishes_is_said_once_its_policy_stays_and_it_is_taken_when_it_is_back(
+def test_a_file_that_vanishes_is_logged_once_and_its_policy_stays_until_the_file_is_back(
     tmp_path: Path, log: Log
 ) -> None:
     with Shop(tmp_path, ONE) as shop:

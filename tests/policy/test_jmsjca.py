@@ -31,7 +31,7 @@ def _delays(policy: RedeliveryPolicy, count: int) -> Iterator[float]:
         yield round(decision.base * 1000, 6)
 
 
-def test_the_default_string_rests_longer_and_longer_and_never_ends() -> None:
+def test_the_default_string_delays_longer_and_longer_and_never_ends() -> None:
     expected = [0] * 2 + [25] * 2 + [50] * 5 + [100] * 10 + [1000] * 30 + [5000]
     assert milliseconds(DEFAULT, 50) == expected
     assert sum(expected) == 36_300

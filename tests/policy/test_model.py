@@ -38,7 +38,7 @@ def bases(policy: RedeliveryPolicy, count: int) -> list[float]:
     return [d.base for d in decisions if isinstance(d, Redeliver | Keep)]
 
 
-def test_the_default_policy_rests_1_to_32_seconds_and_dies_at_failure_7() -> None:
+def test_the_default_policy_delays_1_to_32_seconds_and_dead_letters_at_failure_7() -> None:
     policy = RedeliveryPolicy()
     assert bases(policy, 6) == [1, 2, 4, 8, 16, 32]
     assert policy.decide(6) == Redeliver(32.0, 32.0, 32.0)
@@ -424,7 +424,7 @@ def test_a_name_that_no_text_can_hold_has_a_version_all_the_same() -> None:
     assert RedeliveryPolicy(3, 1.0, "queue:\udc9d").version != RedeliveryPolicy(3, 1.0, "queue:x").version
 
 
-def test_a_rest_is_the_same_however_often_and_late_it_is_asked_for() -> None:
+def test_a_delay_is_the_same_however_often_and_late_it_is_asked_for() -> None:
     policy = RedeliveryPolicy(None, Backoff.exponential(1.0, 2.0, cap=1000.0))
     wanted = [min(2.0 ** (failures - 1), 1000.0) for failures in range(1, 301)]
     for _ in range(2):

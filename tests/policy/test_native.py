@@ -133,7 +133,7 @@ def test_the_worked_example_of_the_manual_goes_as_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), BACKOFFS)
-def test_every_way_to_rest_is_read_and_written(text: str, expected: Backoff) -> None:
+def test_every_kind_of_delay_is_read_and_written(text: str, expected: Backoff) -> None:
     assert policy(f"backoff = {text}").backoff == expected
     assert f"backoff = {text}\n" in write(PolicyMap(None, RedeliveryPolicy(backoff=expected))).text
 
@@ -186,7 +186,7 @@ def test_what_becomes_of_expired_messages(text: str, expected: Expiry) -> None:
     assert f"expiry = {text}\n" in write(PolicyMap(None, RedeliveryPolicy(expiry=expected))).text
 
 
-def test_a_file_without_a_word_is_our_own_default_and_is_warned_of() -> None:
+def test_an_empty_file_is_the_default_policy_with_a_warning() -> None:
     found = read("# nothing\n")
     assert found.default == RedeliveryPolicy()
     assert any("says nothing" in warning for warning in found.warnings)

@@ -18,14 +18,14 @@ from tests.policy.spelling import BY_DESTINATION, GROWING, SPELLINGS, dead_queue
 
 @pytest.mark.parametrize("personality", ["rabbitmq", "activemq", "artemis"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_rest_that_stays_the_same_is_the_same_in_every_language(spelling: str, personality: str) -> None:
+def test_a_constant_delay_is_the_same_in_every_language(spelling: str, personality: str) -> None:
     app, failing = as_app(SPELLINGS[spelling](CONSTANT), f"memory://?personality={personality}")
     with TestApp(app) as failing.test:
         same_death(failing.test, failing, spelling, CONSTANT)
 
 
 @pytest.mark.parametrize("spelling", GROWING)
-def test_a_rest_that_grows_is_the_same_in_every_language_that_can_say_it(spelling: str) -> None:
+def test_a_growing_delay_is_the_same_in_every_language_that_can_express_it(spelling: str) -> None:
     app, failing = as_app(SPELLINGS[spelling](GROWS))
     with TestApp(app) as failing.test:
         same_death(failing.test, failing, spelling, GROWS)

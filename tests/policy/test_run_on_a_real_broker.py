@@ -60,7 +60,7 @@ def dead(app: App, count: int) -> threading.Event:
 
 
 @pytest.mark.parametrize(("spelling", "times"), RUNS)
-def test_the_rests_and_the_dead_letter_are_the_same_on_rabbitmq(spelling: str, times: int, rabbitmq43: Broker) -> None:
+def test_the_delays_and_the_dead_letter_are_the_same_on_rabbitmq(spelling: str, times: int, rabbitmq43: Broker) -> None:
     with queues(rabbitmq43) as q:
         # a redeliveryPlugin takes no rest below 1000 ms
         rule = Rule(q.name, 1000 if spelling == "activemq-plugin" else 200, 3, times)
@@ -79,7 +79,7 @@ def test_the_rests_and_the_dead_letter_are_the_same_on_rabbitmq(spelling: str, t
         assert q.left() == []
 
 
-def test_a_map_gives_each_queue_its_own_rests_on_rabbitmq(rabbitmq43: Broker) -> None:
+def test_a_map_gives_each_queue_its_own_delays_on_rabbitmq(rabbitmq43: Broker) -> None:
     for spelling in BY_DESTINATION:
         with queues(rabbitmq43) as one, queues(rabbitmq43) as other:
             least = 1000 if spelling == "activemq-plugin" else 100

@@ -130,7 +130,7 @@ def test_what_cannot_be_had_or_is_no_option_is_refused_with_a_cure() -> None:
         assert refused.value.cure
 
 
-def test_the_largest_rung_not_above_the_rest_is_taken_and_the_last_bit_is_held() -> None:
+def test_the_largest_rung_not_above_the_delay_is_taken_and_the_remainder_is_held() -> None:
     w = ways(able(schedule=LADDER), longest=60.0)
     assert choose_delay(60.0, w, room=True, nackable=True) == DelayChoice("schedule", 32.0)
     assert choose_delay(28.0, w, room=True, nackable=True) == DelayChoice("schedule", 16.0)

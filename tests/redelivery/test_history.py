@@ -57,7 +57,7 @@ def times(items: list[dict[str, Any]]) -> list[float]:
 
 
 @pytest.mark.parametrize("delay", ["hold", "schedule", "nack", "auto"])
-def test_three_failures_are_told_with_their_times_hosts_fingerprints_and_rests(delay: Option) -> None:
+def test_the_history_has_times_hosts_fingerprints_and_delays_of_three_failures(delay: Option) -> None:
     sick = Sick(ValueError, KeyError, OSError)
     with sick_app(RedeliveryPolicy(3, [1.0, 2.5]), sick, delay) as test:
         test.send("orders", b"x", message_id="m1")
@@ -83,7 +83,7 @@ def test_a_retry_copy_carries_what_happened_so_far() -> None:
 
 
 @pytest.mark.parametrize("delay", ["hold", "schedule"])
-def test_of_more_than_ten_failures_the_last_ten_are_told(delay: Option) -> None:
+def test_the_history_has_the_last_ten_of_more_failures(delay: Option) -> None:
     sick = Sick(ValueError, KeyError)
     rests = [1.0 + n / 4 for n in range(24)]
     with sick_app(RedeliveryPolicy(25, rests), sick, delay) as test:
@@ -95,7 +95,7 @@ def test_of_more_than_ten_failures_the_last_ten_are_told(delay: Option) -> None:
     assert times(items) == pytest.approx(sick.at[-10:], abs=0.001)
 
 
-def test_a_rest_that_counts_nothing_was_an_attempt_all_the_same() -> None:
+def test_an_uncounted_delay_is_an_attempt_in_the_history() -> None:
     class Later(RetryAfter):
         def __init__(self, _: str) -> None:
             super().__init__(4.0, count=False)

@@ -251,7 +251,7 @@ def test_a_copy_that_was_awaited_and_refused_is_sent_again_by_who_waited() -> No
     assert core.the(Settle).delivery.generation == 2
 
 
-def test_what_is_held_here_dies_when_a_lost_run_of_it_was_its_last() -> None:
+def test_a_held_message_is_dead_lettered_when_its_lost_run_was_the_last_allowed() -> None:
     """On Artemis what comes back after a cut is not marked, and is run beside the run that was lost."""
     core, d = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$")), delivery()
     core.feed(GenerationLost(1, [d]))
@@ -317,7 +317,7 @@ def test_a_policy_that_discards_settles_without_a_copy() -> None:
     assert core.of(PublishCopy) == []
 
 
-def test_a_policy_that_keeps_rests_for_ever() -> None:
+def test_a_policy_that_keeps_messages_delays_them_for_ever() -> None:
     core, d = Core(RedeliveryPolicy(2, 5.0, None)), delivery()
     for n in range(1, 6):
         core.fail(d)
@@ -327,7 +327,7 @@ def test_a_policy_that_keeps_rests_for_ever() -> None:
         assert d.failures == n
 
 
-def test_a_wish_without_count_rests_and_leaves_the_count_as_it_is() -> None:
+def test_retry_after_without_count_delays_and_leaves_the_count_as_it_is() -> None:
     core, d = Core(), delivery()
     core.fail(d)
     core.due(core.the(StartTimer))
@@ -344,7 +344,7 @@ def test_a_wish_without_count_rests_and_leaves_the_count_as_it_is() -> None:
 # -- the count, and who a message is (own-count) -----------------------------------------------------
 
 
-def test_the_count_and_the_rest_outlive_the_connection() -> None:
+def test_the_count_and_the_delay_outlive_the_connection() -> None:
     core, d = Core(), delivery()
     core.fail(d)
     core.feed(GenerationLost(1))
@@ -565,7 +565,7 @@ def test_the_source_pauses_quietly_when_nothing_can_leave_until_the_first_is_due
     assert kinds.index(ResumeSource) < kinds.index(RunHandler), "its handler must not find the source paused"
 
 
-def test_a_longer_rest_takes_hop_after_hop_until_the_last_bit_is_held() -> None:
+def test_a_longer_delay_takes_hop_after_hop_until_the_remainder_is_held() -> None:
     core, d = Core(RedeliveryPolicy(3, 28.5, "queue:DLQ.$"), AUTO), delivery()
     core.fail(d)
     hops = []
@@ -626,7 +626,7 @@ def test_stopping_while_the_ladder_is_young_sends_nothing_up_it() -> None:
 
 
 @pytest.mark.parametrize("step", [-86_400.0, -3.0, 0.0])
-def test_a_wall_clock_that_is_set_back_never_makes_a_rest_longer_than_its_step(step: float) -> None:
+def test_a_wall_clock_that_is_set_back_never_makes_a_delay_longer_than_its_step(step: float) -> None:
     core = Core(RedeliveryPolicy(3, 28.5, "queue:DLQ.$"), AUTO)
     core.fail(delivery())
     store, slept = core.the(PublishCopy), 0.0
@@ -733,7 +733,7 @@ def test_without_an_id_it_is_not_run_again_either_however_often_it_is_given_back
         assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
-def test_a_long_rest_of_what_cannot_be_copied_is_waited_out_over_several_deliveries() -> None:
+def test_a_long_delay_of_an_uncopyable_message_is_spent_over_several_deliveries() -> None:
     policy = RedeliveryPolicy(3, 25.0, "queue:DLQ.$")
     core = tight(policy, option="auto", schedule=LADDER, keep_at_most=18.0)
     core.fail(delivery())
@@ -924,7 +924,7 @@ def test_a_target_that_has_its_copy_is_not_named_beside_one_that_is_missing() ->
     assert core.the(PauseSource).reason == "queue:audit takes no copy: no answer"
 
 
-def test_a_nack_gives_it_back_uncounted_after_its_rest() -> None:
+def test_a_nack_gives_the_message_back_uncounted_after_its_delay() -> None:
     core, d = Core(ways=NACK), delivery()
     core.fail(d)
     core.due(core.the(StartTimer))
@@ -934,7 +934,7 @@ def test_a_nack_gives_it_back_uncounted_after_its_rest() -> None:
     assert core.the(RunHandler).delivery.failures == 1
 
 
-def test_a_copy_that_is_tried_again_waits_only_for_what_is_left_of_its_rest() -> None:
+def test_a_copy_that_is_tried_again_waits_only_for_the_rest_of_its_delay() -> None:
     core = Core(RedeliveryPolicy(3, 32.0, "queue:DLQ.$"), AUTO)
     core.fail(delivery())
     assert core.the(PublishCopy).after == 32.0
@@ -1045,7 +1045,7 @@ def moved(core: Core, verdict: Any) -> Sequence[Command]:
     return core.feed(TransactionAnswered(core.the(PublishAndSettle).token, verdict, "why", core.at))
 
 
-def test_a_dead_letter_and_its_settle_are_one_transaction_which_ends_the_story() -> None:
+def test_a_dead_letter_and_its_settlement_are_one_transaction_which_ends_the_tracking() -> None:
     core, d = atomic(), delivery()
     core.fail(d)
     transact = core.the(PublishAndSettle)
@@ -1059,7 +1059,7 @@ def test_a_dead_letter_and_its_settle_are_one_transaction_which_ends_the_story()
 
 
 @pytest.mark.parametrize(("word", "runs"), [("refused", 1), ("silent", 0)])
-def test_a_retry_that_its_full_source_does_not_take_is_run_here_when_its_rest_is_over(word: str, runs: int) -> None:
+def test_a_retry_that_its_full_source_refuses_is_run_here_when_its_delay_is_over(word: str, runs: int) -> None:
     core = Core(RedeliveryPolicy(9, 40.0), AUTO)
     d = make_delivery(b"a", message_id="m1")
     core.fail(d)
@@ -1180,7 +1180,7 @@ def crashed(core: Core, d: Delivery, failures: int = 0) -> Delivery:
     return d
 
 
-def test_a_crash_is_a_failure_like_any_other_and_its_handler_is_not_run_before_the_rest() -> None:
+def test_a_crash_is_a_failure_like_any_other_and_the_handler_runs_again_only_after_the_delay() -> None:
     core = Core()
     d = crashed(core, delivery())
     core.arrive(d)
@@ -1380,7 +1380,7 @@ def test_the_ledger_keeps_what_was_given_back() -> None:
     assert ledger.ended == 0
 
 
-def test_a_failure_that_is_not_counted_rests_and_is_told_with_its_reason() -> None:
+def test_an_uncounted_failure_is_delayed_and_recorded_with_its_reason() -> None:
     core, d = Core(RedeliveryPolicy(2, 5.0)), delivery()
     core.fail(d)
     for _ in range(3):

@@ -178,7 +178,7 @@ class TestJmsjca:
             app.resume("orders")
             assert done == [b"0", b"1"]
 
-    def test_the_words_of_a_sender_are_not_the_handlers_and_stay_on_the_message(self) -> None:
+    def test_properties_set_by_the_sender_are_not_taken_for_the_handlers_and_stay_on_the_message(self) -> None:
         failing = Failing()
         sent = {HANDLING: "1:delete", FIRST_DATA: "the sender's", STOP: "true"}
         (letter,) = letters_of("2:move(queue:dead)", failing, headers=sent)
@@ -342,7 +342,7 @@ class TestPatchBay:
             test.advance(0.2)
             assert times[1:] == [pytest.approx(now.mono + seconds, abs=0.002)]
 
-    def test_its_failures_rest_as_the_policy_says_and_not_for_the_date_again(self) -> None:
+    def test_failures_of_a_dated_message_are_delayed_by_the_policy_and_not_by_the_date_again(self) -> None:
         failing = Failing()
         app = App("memory://", policy=SINK.format(THREE, FAILED))
         app.handler("orders")(failing)

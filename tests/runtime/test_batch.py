@@ -112,7 +112,7 @@ def test_a_rejected_batch_is_dead_lettered_message_by_message() -> None:
         assert {letter.headers["redeliver_reason"] for letter in letters} == {"rejected"}
 
 
-def test_an_asked_for_rest_is_that_of_all_and_they_may_be_a_batch_again() -> None:
+def test_a_delay_that_the_handler_asks_for_applies_to_the_whole_batch() -> None:
     shop = Shop("m2", error=RetryAfter(20.0, count=False))
     with shop.app() as test:
         at_once(test, *TEXTS[:5])
@@ -124,7 +124,7 @@ def test_an_asked_for_rest_is_that_of_all_and_they_may_be_a_batch_again() -> Non
         assert all(counts == [1, 1] for counts in shop.counts.values())
 
 
-def test_each_member_rests_by_its_own_count() -> None:
+def test_each_message_of_a_batch_waits_by_its_own_count() -> None:
     times: list[tuple[float, str]] = []
     shop = Shop("m0", "m1")
 

@@ -65,7 +65,7 @@ def test_a_bad_history_is_shrunk_to_what_makes_it_bad() -> None:
     assert [letter.kind for letter in small.letters] == ["sick"]
 
 
-def test_a_story_tells_what_went_wrong_and_how_to_see_it_again() -> None:
+def test_the_report_of_a_simulation_names_what_went_wrong() -> None:
     plan = replace(plan_of(7), faults=(Fault(3, "cut"), Fault(9, "crash", 1.0)))
     story, bad = tell(plan)
     assert not bad

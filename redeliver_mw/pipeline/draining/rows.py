@@ -164,7 +164,7 @@ def _uncopyable(delivery: Delivery) -> str | None:
     try:
         delivery.reader.headers_bytes(delivery.native)
     except NotCopyable as error:
-        return str(error)
+        return error.message
     return None
 
 

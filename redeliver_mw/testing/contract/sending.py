@@ -210,7 +210,7 @@ class Sending(Case):
         assert (world.depth(queue), following.bodies) == (0, [b"one"])
 
     @needs_ability("kill")
-    def test_nothing_is_lost_when_the_broker_dies_among_many(self, world: World) -> None:
+    def test_nothing_is_lost_when_the_broker_is_killed_while_it_delivers_many(self, world: World) -> None:
         queue, target = world.new_queue(lasting=True), world.new_queue(lasting=True)
         consumer = world.consume(queue, sender(target), self.policy(world, None))
         for n in range(30):

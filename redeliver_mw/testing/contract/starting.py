@@ -87,7 +87,7 @@ class Starting(Case):
         assert world.wait_until(lambda: world.depth(dead) == 1)
 
     @needs_ability("credentials")
-    def test_a_wrong_password_is_said_and_not_shown(self, world: World) -> None:
+    def test_a_wrong_password_is_an_error_that_does_not_show_it(self, world: World) -> None:
         begun = world.now()
         with pytest.raises(CredentialsRefused) as caught:
             world.consume(world.new_queue(), url=world.other_url(password="not-the-right-one"))
@@ -96,7 +96,7 @@ class Starting(Case):
         assert caught.value.cure
 
     @needs_ability("network")
-    def test_an_absent_broker_is_said_soon(self, world: World) -> None:
+    def test_an_absent_broker_is_an_error_soon(self, world: World) -> None:
         begun = world.now()
         with pytest.raises(BrokerUnavailable) as caught:
             world.consume(world.new_queue(), url=world.other_url(hosts=[world.dead_host()]))

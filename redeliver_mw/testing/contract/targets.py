@@ -36,7 +36,7 @@ class TargetCases(Case):
         consumer.stop()
         assert world.depth(queue) == 0
 
-    def test_what_refuses_several_is_spoken_of_once_and_has_each_of_them_in_the_end(
+    def test_a_target_that_refuses_several_messages_is_logged_once_and_eventually_gets_all_of_them(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         queue, dead = world.new_queue(), world.new_queue(refusing=True)

@@ -39,7 +39,7 @@ def present() -> Delivery:
     return delivery
 
 
-def test_all_words_until_now_are_one_wake_up_and_one_write() -> None:
+def test_all_settlements_until_now_are_one_wake_up_and_one_write() -> None:
     source, woken = Source(), []
     settlements: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: woken.append(1))
     for _ in range(3):
@@ -51,7 +51,7 @@ def test_all_words_until_now_are_one_wake_up_and_one_write() -> None:
     assert len(woken) == 2
 
 
-def test_written_is_told_after_the_write_and_not_for_lost_words_alone() -> None:
+def test_written_is_called_after_the_write_and_not_for_lost_settlements_alone() -> None:
     source, told = Source(), []
     settlements: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: None)
     settlements.add([(lost(), "accepted"), (present(), "accepted")], lambda: told.append(source.writes))

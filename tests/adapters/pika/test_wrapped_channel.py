@@ -312,7 +312,7 @@ def test_a_nack_counts_as_a_failure_with_the_commit_and_not_after_a_rollback(cha
     assert closed_and_left(channel, q, 1) == ["undone"]
 
 
-def test_what_basic_get_took_is_in_the_codes_hands_again_after_a_rollback(channel: Any, q: Queues) -> None:
+def test_a_message_from_basic_get_is_unsettled_again_after_a_rollback(channel: Any, q: Queues) -> None:
     wrap(channel, policy=ONCE)
     channel.tx_select()
     q.put("1", "2")

@@ -19,7 +19,7 @@ OTHERS = {f"other {n}".encode() for n in range(10)}
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asyncio", "pull"])
-def test_what_waits_in_the_limbo_comes_back_and_dies_after_its_last_failure(
+def test_a_parked_message_comes_back_and_is_dead_lettered_after_its_last_failure(
     rabbitmq43: Broker, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: dict[bytes, list[int]] = {}

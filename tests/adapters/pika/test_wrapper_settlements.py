@@ -133,7 +133,7 @@ def test_an_exception_after_a_nack_is_the_reason_of_that_one_failure(q: Queues, 
     assert (headers["redeliver_failures"], headers["redeliver_error_type"]) == ("2", "KeyError")
 
 
-def test_an_ack_counts_even_if_the_callback_raises_after_it_and_that_is_said(
+def test_an_ack_counts_even_if_the_callback_raises_after_it_which_is_logged(
     q: Queues, channel: BlockingChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     def act(ch: Any, m: Any, *_: Any) -> None:
@@ -165,7 +165,7 @@ def test_a_failed_message_that_is_acked_while_it_is_held_stays_held(q: Queues, c
     assert seen.counts == [1, 2]
 
 
-def test_words_for_another_consumers_messages_pass_through(q: Queues, channel: BlockingChannel) -> None:
+def test_settlements_of_another_consumers_messages_pass_through(q: Queues, channel: BlockingChannel) -> None:
     with queues(q.broker) as other:
         by_hand: list[bytes] = []
 
@@ -347,7 +347,7 @@ def test_a_reject_raised_by_the_callback_is_dead_lettered_with_its_reason(q: Que
 # -- pull -------------------------------------------------------------------------------------------------
 
 
-def test_in_a_pull_loop_words_may_be_said_without_a_block_and_held_ones_come_round(
+def test_in_a_pull_loop_messages_can_be_settled_without_a_block_and_held_ones_come_again(
     q: Queues, channel: BlockingChannel
 ) -> None:
     q.put("ack", "reject", "requeue")
@@ -454,7 +454,7 @@ def test_a_coroutine_callback_needs_the_asyncio_connection(q: Queues, channel: B
     assert closed_and_left(channel, q, 1) == ["1"]
 
 
-def test_auto_ack_is_said_once_and_passed_through(
+def test_auto_ack_is_logged_once_and_passed_through(
     q: Queues, channel: BlockingChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     got: list[bytes] = []
@@ -480,7 +480,7 @@ def test_a_header_that_the_callback_made_uncopyable_does_not_lose_the_message(
     assert (seen.counts, closed_and_left(channel, q)) == ([1, 2], [])
 
 
-def test_select_connections_capture_words_too(rabbitmq43: Broker, q: Queues) -> None:
+def test_select_connections_capture_settlements_too(rabbitmq43: Broker, q: Queues) -> None:
     channels: list[Any] = []
 
     def act(ch: Any, m: Any, p: Any, b: bytes) -> None:

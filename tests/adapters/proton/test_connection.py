@@ -115,7 +115,7 @@ def test_an_idle_connection_stays(world: ProtonWorld) -> None:
 
 
 @broker
-def test_a_publish_that_is_never_answered_closes_its_connection_before_it_is_told(world: ProtonWorld) -> None:
+def test_a_publish_that_is_never_answered_closes_its_connection_before_it_is_reported(world: ProtonWorld) -> None:
     queue = world.new_queue()
     with Probe(world.url) as probe:
         probe.adapter._publisher._patience = 0.5

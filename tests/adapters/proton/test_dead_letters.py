@@ -150,7 +150,7 @@ def test_the_brokers_retry_sends_ours_back_to_the_one_subscription_they_came_fro
     assert (world.depth(f"{topic}.well"), world.depth(dead), well.done[b"price"]) == (0, 0, 1)
 
 
-def test_what_the_broker_buried_is_read_with_where_it_came_from(world: ProtonWorld) -> None:
+def test_a_message_that_the_broker_dead_lettered_is_read_with_its_source(world: ProtonWorld) -> None:
     queue, dead = world.new_queue(), world.new_queue()
     world.raw.settings(queue, deadLetterAddress=dead, maxDeliveryAttempts=1)
     world.send(queue, b"amqp", message_id="m1")
@@ -179,7 +179,7 @@ def test_what_a_stomp_client_sent_and_the_broker_let_expire_is_read_too(world: P
     assert letter.reader.death(letter.native) == Death(Destination(queue), "expired")
 
 
-def test_a_dead_letter_of_ours_that_dies_once_more_carries_no_marks_of_the_broker(world: ProtonWorld) -> None:
+def test_a_dead_letter_of_ours_that_is_dead_lettered_again_carries_no_marks_of_the_broker(world: ProtonWorld) -> None:
     first, second, last = world.new_queue(), world.new_queue(), world.new_queue()
     world.consume(first, fail, f"1:move(queue:{second})")
     world.consume(second, fail, f"1:move(queue:{last})")

@@ -158,7 +158,7 @@ def test_a_settle_that_is_lost_costs_neither_message_nor_count(world: RabbitProt
     assert world.depth(queue) == world.depth(dead) == 0
 
 
-def test_healthy_messages_pass_by_more_sick_ones_than_may_be_held(world: RabbitProtonWorld) -> None:
+def test_healthy_messages_pass_more_failing_ones_than_may_be_held(world: RabbitProtonWorld) -> None:
     queue, dead = world.new_queue(), world.new_queue()
     sick = fail_first(1)
     consumer = world.consume(
@@ -289,7 +289,7 @@ def test_a_memory_alarm_does_not_keep_what_is_given_back(world: RabbitProtonWorl
         world.lift_alarm()
 
 
-def test_dead_letters_are_looked_at_and_sent_back_also_those_that_the_broker_buried(world: RabbitProtonWorld) -> None:
+def test_dead_letters_are_listed_and_replayed_also_those_of_the_broker_itself(world: RabbitProtonWorld) -> None:
     queue, dead = world.new_name(), world.new_queue()
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     world.raw.declare(queue, {"x-queue-type": "quorum", **letters})

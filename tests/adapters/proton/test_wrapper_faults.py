@@ -89,7 +89,7 @@ def test_a_cut_between_the_copy_and_the_commit_leaves_no_copy(
     assert (len(q.dead()), q.left(), consumer.counts["one"]) == (1, [], [1])
 
 
-def test_silence_closes_the_connection_before_it_is_told(
+def test_silence_closes_the_connection_before_it_is_reported(
     artemis244: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies.LinkCopyPublisher.__init__, "__kwdefaults__", {"patience": 1.0})

@@ -18,7 +18,7 @@ PROPERTIES = {f"h{n:02d}": "x" * 4000 for n in range(33)}  # more than a copy ma
 OTHERS = [f"other {n}" for n in range(10)]
 
 
-def test_what_waits_in_the_limbo_comes_back_and_dies_after_its_last_failure(
+def test_a_parked_message_comes_back_and_is_dead_lettered_after_its_last_failure(
     artemis244: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, q = Kept(), Queues(artemis244)

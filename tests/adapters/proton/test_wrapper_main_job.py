@@ -66,7 +66,7 @@ def test_every_message_is_handled_or_dead_lettered_exactly_once(artemis: Broker,
     assert q.left() == []
 
 
-def test_healthy_messages_pass_while_a_sick_one_is_held(artemis: Broker) -> None:
+def test_healthy_messages_pass_while_a_failing_one_is_held(artemis: Broker) -> None:
     q = Queues(artemis)
 
     def act(event: Any) -> None:

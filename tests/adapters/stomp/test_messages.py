@@ -150,7 +150,7 @@ def test_an_expiry_is_microseconds_and_nought_is_none() -> None:
         ({}, None),
     ],
 )
-def test_what_the_broker_buried_is_told_from_what_came_through_a_virtual_topic(
+def test_a_message_that_the_broker_dead_lettered_is_distinguished_from_one_through_a_virtual_topic(
     headers: Mapping[str, str], death: Death | None
 ) -> None:
     assert READER.death(message(headers)) == death

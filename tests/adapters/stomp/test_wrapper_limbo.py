@@ -17,7 +17,7 @@ HEADERS = {f"h{n:02d}": "x" * 9840 for n in range(26)}  # more than a copy may h
 OTHERS = [f"other {n}" for n in range(10)]
 
 
-def test_what_waits_in_the_limbo_comes_back_and_dies_after_its_last_failure(
+def test_a_parked_message_comes_back_and_is_dead_lettered_after_its_last_failure(
     activemq63: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, name = Kept(), new_name()

@@ -81,7 +81,7 @@ def test_a_longer_delay_is_waited_out_at_the_broker_and_a_body_that_is_no_text_c
     assert left(activemq63, queue) == []
 
 
-def test_healthy_messages_pass_while_a_sick_one_is_held(activemq63: Broker) -> None:
+def test_healthy_messages_pass_while_a_failing_one_is_held(activemq63: Broker) -> None:
     def fail_once(listener: Listener, frame: Any) -> None:
         if frame.body == "sick" and listener.attempts("sick") == 1:
             raise ValueError("no")

@@ -172,9 +172,9 @@ def test_a_check_says_itself_in_a_sentence() -> None:
         wrong=True,
     )
     assert str(check) == (
-        "orders: the histories of other policies say that 93.1% of the 1000 messages of policy 1a2b heal within 31 s; "
-        "88.0% did (85.1% to 90.4%). The back-test is 5.1 points off here: recovery depends on the policy, or the "
-        "times were not alike"
+        "orders: the histories of other policies say that 93.1% of the 1000 messages of policy 1a2b recover within "
+        "31 s; 88.0% did (85.1% to 90.4%). The back-test is 5.1 points off here: recovery depends on the policy, or "
+        "the times were not alike"
     )
 
 
