@@ -94,9 +94,10 @@ unit: $(READY) ## the tests that need no real broker and no Spark
 	$(PYTEST) $(SPREAD) -m "not broker and not spark"
 
 # The tests on brokers, which may run beside it, wait for less: they come first.
+SPARK_TESTS := tests/pipeline tests/test_start.py
 spark-tests: WORKERS = 2
 spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
-	nice -n 5 $(PYTEST) $(SPREAD) -m spark tests/pipeline
+	nice -n 5 $(PYTEST) $(SPREAD) -m spark $(SPARK_TESTS)
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1

@@ -32,3 +32,13 @@ def test_a_row_is_about_its_file_its_test_and_its_parameters() -> None:
     assert not row.covers("faults/test_a.py", "test_c", "rabbitmq310-quorum")
     assert not row.covers("faults/test_d.py", "test_b", "rabbitmq310-quorum")
     assert LongTest("faults/test_a.py", "*", "310", "why").covers("faults/test_a.py", "test_c", "310")
+
+
+def test_every_test_on_spark_is_where_make_spark_tests_looks_for_it() -> None:
+    makefile = (TESTS.parent / "Makefile").read_text()
+    (places,) = re.findall(r"^SPARK_TESTS := (.*)$", makefile, re.MULTILINE)
+    looked_for = [TESTS.parent / place for place in places.split()]
+    assert all(place.exists() for place in looked_for)
+    marked = [path for path in TESTS.rglob("*.py") if re.search(r"^.*mark\.spark\b", path.read_text(), re.MULTILINE)]
+    elsewhere = [path for path in marked if not any(path == one or one in path.parents for one in looked_for)]
+    assert elsewhere == []
