@@ -23,9 +23,10 @@ from .adapter.protocol import Adapter, Subscription, Verdict
 from .adapter.registry import BrokerUrl, adapter_for, parse_url
 from .clock import SystemClock
 from .errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
-from .message import Delivery, Destination, Outgoing, Properties
+from .message import Checking, Delivery, Destination, Outgoing, Properties
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .redelivery.delays import Option
+from .redelivery.outbox import body_bytes, header_table
 from .runtime.engine import Engine
 from .runtime.handler import HandlerSpec
 from .runtime.policy_findings import FindingRules
@@ -152,13 +153,24 @@ class Session:
         self._ask(ask, 5.0)
 
     def publish(
-        self, destination: str | Destination, body: bytes, headers: Mapping[str, Any] | None = None, **properties: Any
+        self,
+        destination: str | Destination,
+        body: bytes | str,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
     ) -> None:
-        """Publish a durable message and wait for the broker's confirm.
+        """Publish a durable message and wait for the broker's confirm. A str is encoded as UTF-8.
 
-        Raises BrokerError if the broker does not store it.
+        Raises ConfigError for a message that can never be sent, and BrokerError if the broker does not store it.
         """
-        out = Outgoing(Destination.parse(destination), body, dict(headers or {}), Properties(**properties))
+        target = Destination.parse(destination)
+        where = str(target)
+        out = Outgoing(target, body_bytes(body, where), header_table(headers, where), Properties(**properties))
+        reader = self._adapter.reader
+        if isinstance(reader, Checking) and (why := reader.unsendable(out)):
+            raise ConfigError(
+                why, where=where, cure="Send it otherwise: this driver would never take it", code="send-value"
+            )
 
         def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
             self._adapter.publish(out, lambda verdict, why: answer((verdict, why)))

@@ -114,8 +114,8 @@ class Outbox:
             )
         out = Outgoing(
             target,
-            _bytes(body, where),
-            _headers(headers, where, self._rules.capabilities.header_bytes),
+            body_bytes(body, where),
+            _headers_within(self._rules.capabilities.header_bytes, headers, where),
             _properties(properties, where),
             cause=delivery,
         )
@@ -244,7 +244,8 @@ def _over(where: str) -> ConfigError:
     )
 
 
-def _bytes(body: object, where: str) -> bytes:
+def body_bytes(body: object, where: str) -> bytes:
+    """Return the body of a message to be sent; a str is encoded as UTF-8. Raises ConfigError for any other type."""
     if isinstance(body, str):
         try:
             return body.encode()
@@ -262,7 +263,8 @@ def _bytes(body: object, where: str) -> bytes:
     )
 
 
-def _headers(headers: object, where: str, most: int) -> dict[str, Any]:
+def header_table(headers: object, where: str) -> dict[str, Any]:
+    """Return the headers of a message to be sent. Raises ConfigError if they are no mapping, or a name is no text."""
     if headers is None:
         return {}
     if not isinstance(headers, Mapping):
@@ -277,7 +279,12 @@ def _headers(headers: object, where: str, most: int) -> dict[str, Any]:
             raise ConfigError(
                 f"{name!r} is no name of a header", where=where, cure="Name headers by texts", code="send-value"
             )
-    size = sum(len(name) + _size(value) for name, value in headers.items())
+    return dict(headers)
+
+
+def _headers_within(most: int, headers: object, where: str) -> dict[str, Any]:
+    table = header_table(headers, where)
+    size = sum(len(name) + _size(value) for name, value in table.items())
     if size > most - HEADER_BYTES:
         raise ConfigError(
             f"its headers take {size} bytes, the broker takes {most - HEADER_BYTES}",
@@ -285,7 +292,7 @@ def _headers(headers: object, where: str, most: int) -> dict[str, Any]:
             cure="Put more into the body",
             code="headers-too-large",
         )
-    return dict(headers)
+    return table
 
 
 def _size(value: object) -> int:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ...errors import BrokerUnavailable, ConfigError, CredentialsRefused, DestinationMissing, PolicyError
@@ -136,6 +138,18 @@ class Starting(Case):
             session.publish(queue, b"one", given, correlation_id="c1")
         (raw,) = world.take_all(queue)
         assert (raw.body, dict(raw.headers), raw.props["correlation_id"]) == (b"one", given, "c1")
+
+    @needs_ability("threads")
+    def test_a_session_encodes_a_text_and_refuses_at_once_what_can_never_be_sent(self, world: World) -> None:
+        queue = world.new_queue()
+        never: list[tuple[Any, Any]] = [({"a": 1}, None), (b"x", [1]), (b"x", {7: "x"}), (b"x", {"h": object()})]
+        with connect(world.url) as session:
+            for body, headers in never:
+                with pytest.raises(ConfigError, match=queue):
+                    session.publish(queue, body, headers)
+            session.publish(queue, "gr\u00fc\u00dfe")
+        (raw,) = world.take_all(queue)
+        assert raw.body == "gr\u00fc\u00dfe".encode()
 
     @needs_ability("threads")
     def test_a_loop_that_pulls_gets_the_same_redelivery(self, world: World) -> None:
