@@ -97,7 +97,7 @@ unit: $(READY) ## the tests that need no real broker and no Spark
 SPARK_TESTS := tests/pipeline tests/test_start.py
 spark-tests: WORKERS = 2
 spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
-	nice -n 5 $(PYTEST) $(SPREAD) -m spark $(SPARK_TESTS)
+	nice -n 5 $(PYTEST) $(SPREAD) -m "spark and not long" $(SPARK_TESTS)
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1

@@ -4,8 +4,8 @@
 
 `make test` runs each test on the newest version of each broker that it is for, and of a product of parameters some
 pairs, so that each value occurs. A row names a file, a test of it (`*` is all of them), and a regular expression which
-the parameters of a variant match that is marked `long`. What of the contract is left out says
-`tests/contract/versions.py`.
+the parameters of a variant match that is marked `long`; an empty one is the whole test. What of the contract is left
+out says `tests/contract/versions.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ PAIRS = "a product of broker, moment and way; each of them occurs in those that 
 FIRST = [
     "infrastructure/test_short_form.py",
     "faults/test_chaos.py",
-    "pipeline/test_recommended.py",
     "pipeline/test_quarter.py",
-    "pipeline/test_cluster.py",
+    "pipeline/backtest/test_backtest_cli.py",
     "faults/test_order_over_stops.py",
     "faults/test_sendback_kills.py",
     "faults/test_kills.py",
@@ -134,6 +133,18 @@ LONG = [
         PAIRS,
     ),
     LongTest(
+        "pipeline/test_cluster.py",
+        "*",
+        "",
+        "a cluster of three Java processes keeps both processors for a minute; the same chain runs in one process",
+    ),
+    LongTest(
+        "pipeline/test_recommended.py",
+        "*",
+        "",
+        "it keeps both processors for more than a minute; the gallery through Spark asks the same of small worlds",
+    ),
+    LongTest(
         "test_clock.py",
         "test_on_a_real_broker_consuming_goes_on_and_an_early_rest_is_no_longer_than_its_delay",
         r"activemq518|rabbitmq310|activemq63-back|artemis244-forward|rabbitmq43-forward",
@@ -146,9 +157,10 @@ LONG = [
 
 def mark(item: pytest.Item, tests: str) -> None:
     """Mark a collected test `long` if a row names it. `tests` is the path of the folder that files are relative to."""
-    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+    if isinstance(item, pytest.Function):
         file = item.path.as_posix().removeprefix(f"{tests}/")
-        if any(row.covers(file, item.originalname, item.callspec.id) for row in LONG):
+        parameters = item.callspec.id if hasattr(item, "callspec") else ""
+        if any(row.covers(file, item.originalname, parameters) for row in LONG):
             item.add_marker("long")
 
 
