@@ -135,6 +135,7 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
+        self._checked: Callable[[], object] | None = None
         self._adapter: Adapter | None = None  # set early if its capabilities were needed before the start
         self._engine: Engine | None = None
         self._over = threading.Event()
@@ -269,11 +270,13 @@ class App:
         policy = self._specs[destination].policy.resolve(destination.name, destination.kind)
         return [target.resolve(destination) for target in policy.places]
 
-    def divide(self, share: ProcessShare) -> int:
+    def divide(self, share: ProcessShare, checked: Callable[[], object] | None = None) -> int:
         """Keep only the sources that this one of several processes is to consume; return how many processes have any.
 
-        Called before the start.
+        Called before the start. `checked` is called during the start when everything is checked, and before the first
+        message can come.
         """
+        self._checked = checked
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
         self._adapter = adapter_for(self._url)
         ours, processes = partition_sources(self._specs.values(), share, self._settings, self._adapter.capabilities)
@@ -304,6 +307,7 @@ class App:
             clock,
             journal=self._open_journal(),
             hooks=self._hooks,
+            checked=self._checked,
             drive=drive,
         )
         if self._given_up:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..app import App
 from ..processes.child_process import ControlChannel
-from ..processes.supervisor import ChildEnded, ChildFailed, ChildHealth, ChildStarted
+from ..processes.supervisor import ChildChecked, ChildEnded, ChildFailed, ChildHealth, ChildStarted
 from ..runtime.connection_health import not_ready
 from ..runtime.partition import ProcessShare
 from ..runtime.signals import StopRequest, run_until_signal
@@ -62,7 +62,7 @@ def run(target: str, log_format: str, reports: str, line: ControlChannel, share:
     over = threading.Event()
     try:
         app = find_app(target)
-        processes = app.divide(share)
+        processes = app.divide(share, lambda: line.say(ChildChecked()))
         if reports == REPORTS:
             threading.Thread(target=report_health, args=(app, line, over), name="redeliver-report", daemon=True).start()
         parent = SupervisorChannel(line, ChildStarted(processes, app.stop_timeout))

@@ -26,14 +26,27 @@ from types import FrameType
 from ..runtime.health_server import HealthAddress, serving_health
 from ..runtime.partition import ProcessShare
 from ..runtime.signals import StopRequest
-from .supervisor import Child, ChildEnded, ChildFailed, ChildHealth, ChildStarted, News, Supervisor, SupervisorResult
+from .supervisor import (
+    Child,
+    ChildChecked,
+    ChildEnded,
+    ChildFailed,
+    ChildHealth,
+    ChildStarted,
+    News,
+    Supervisor,
+    SupervisorResult,
+)
 
 log = logging.getLogger("redeliver_mw")
 
 STOP, HURRY = b"s", b"h"
 INDEX = "REDELIVER_PROCESS"  # in a process's environment, for code that needs its own number: from 1 on
 LOOK = 5.0  # seconds after which processes are checked although nothing was received
-_KINDS: dict[str, type[ChildStarted] | type[ChildFailed] | type[ChildEnded] | type[ChildHealth]] = {
+_KINDS: dict[
+    str, type[ChildChecked] | type[ChildStarted] | type[ChildFailed] | type[ChildEnded] | type[ChildHealth]
+] = {
+    "checked": ChildChecked,
     "up": ChildStarted,
     "failed": ChildFailed,
     "over": ChildEnded,

@@ -4,7 +4,8 @@
 
 The supervisor imports no user code and holds no connection. It starts one process, and the others once that one is up:
 until then everything is as with one process, including a single error. A process that dies afterwards is restarted,
-with growing delays; a process that reports a wrong configuration ends all of them.
+with growing delays, and so is one that a message killed before it could report that it is up. A process that reports a
+wrong configuration ends all of them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class ChildStarted(NamedTuple):
     stop_timeout: float
 
 
+class ChildChecked(NamedTuple):
+    """Reports that a process has checked everything, and is about to consume: a message may kill it from now on."""
+
+
 class ChildFailed(NamedTuple):
     """Reports that a process is about to end, and why; `code` will be its exit code."""
 
@@ -59,7 +64,7 @@ class ChildHealth(NamedTuple):
     not_ready: list[dict[str, str]]
 
 
-News = ChildStarted | ChildFailed | ChildEnded | ChildHealth
+News = ChildChecked | ChildStarted | ChildFailed | ChildEnded | ChildHealth
 
 
 class SupervisorResult(NamedTuple):
@@ -104,6 +109,7 @@ class Slot:
     child: Child | None = None
     since: float = 0.0  # when it was started
     kill_at: float = math.inf
+    checked: bool = False
     up: bool = False
     last: ChildFailed | ChildEnded | None = None  # its last news
     health: ChildHealth | None = None  # its last report
@@ -175,7 +181,8 @@ class Supervisor:
         return max(0.0, min(dates) - now)
 
     def _begin(self, slot: Slot, now: float) -> None:
-        slot.since, slot.kill_at, slot.up, slot.last, slot.health = now, math.inf, False, None, None
+        slot.since, slot.kill_at, slot.last, slot.health = now, math.inf, None, None
+        slot.checked = slot.up = False
         try:
             slot.child = self._start(slot.share)
         except OSError as error:  # no memory, or no more processes allowed
@@ -186,6 +193,8 @@ class Supervisor:
         for news in child.news():
             if isinstance(news, ChildStarted):
                 self._is_up(slot, news)
+            elif isinstance(news, ChildChecked):
+                slot.checked = True
             elif isinstance(news, ChildHealth):
                 slot.health, slot.heard = news, now
             else:
@@ -231,7 +240,7 @@ class Supervisor:
             slot.start_at = math.inf
             if slot.up and code not in _FINE and not self.outcome.code:
                 self.outcome = SupervisorResult(max(1, code), why)
-        elif not self._any_up or code == CONFIGURATION:
+        elif code == CONFIGURATION or not (self._any_up or (slot.checked and code < 0)):
             self.outcome = SupervisorResult(max(1, code), why)
             if any(other.child is not None for other in self.slots if other is not slot):
                 log.error("%s cannot go on as it is configured: all are stopped", slot.who)

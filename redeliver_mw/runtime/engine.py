@@ -69,6 +69,7 @@ class Engine:
         *,
         journal: RecordSink | None = None,
         hooks: list[Hook] | None = None,
+        checked: Callable[[], object] | None = None,
         drive: Callable[[], object] | None = None,
         pool: type[WorkerPool] | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class Engine:
         self._settings, self._clock = settings, StepWatchingClock(clock)
         self._drive = drive  # runs everything that is due, in a hand-driven test; None: threads do this
         self._pool_type = pool  # None: chosen by the handler's kind
+        self._checked = checked
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._failures = FailureLog(self._clock) if settings.log_failures else None
         self._changed = threading.Condition()
@@ -112,6 +114,8 @@ class Engine:
             self._limbo = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
             warn_of_order(plans.values(), crash_safe=self._settings.crash_safe)
+            if self._checked is not None:
+                self._checked()
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")

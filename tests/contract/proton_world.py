@@ -240,7 +240,7 @@ class ProtonWorld(BrokerWorld):
 
     def _shorten(self, adapter: Any) -> None:
         super()._shorten(adapter)
-        adapter._mover._patience = 1.0
+        adapter._transaction_runner._patience = 1.0
 
     def _drop(self) -> None:
         self.raw.close()

@@ -15,6 +15,7 @@ from redeliver_mw.processes.supervisor import (
     CLOSING,
     FAREWELL,
     STEADY,
+    ChildChecked,
     ChildEnded,
     ChildFailed,
     ChildStarted,
@@ -226,6 +227,26 @@ def test_a_signal_of_which_a_process_dies_before_it_is_up_is_a_stop_where_all_go
     alone = Floor(2)
     alone.die(alone.started[0], -signal.SIGTERM)
     assert alone.supervisor.outcome == SupervisorResult(1, "process 1 (pid 100) was killed by SIGTERM before it was up")
+
+
+def test_the_first_process_that_a_message_kills_before_it_is_up_is_started_again() -> None:
+    floor = Floor(2)
+    floor.started[0].said.append(ChildChecked())
+    floor.die(floor.started[0])
+    assert not floor.supervisor.is_over
+    floor.run_once(0.5)
+    assert len(floor.started) == 2
+    floor.up(floor.started[1], of=2)
+    floor.run_once()
+    assert len(floor.started) == 3  # the second process, once the first is up
+
+
+def test_a_process_that_fails_after_its_checks_and_before_it_is_up_is_one_error() -> None:
+    floor = Floor(2)
+    floor.started[0].said += [ChildChecked(), ChildFailed(1, "the broker refuses the subscription")]
+    floor.die(floor.started[0], 1)
+    assert floor.supervisor.outcome == SupervisorResult(1, "the broker refuses the subscription")
+    assert floor.supervisor.is_over
 
 
 def test_a_process_that_fails_at_its_stop_gives_all_its_exit_code() -> None:

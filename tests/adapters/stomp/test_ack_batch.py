@@ -89,7 +89,7 @@ def test_a_slow_callback_does_not_keep_back_the_ack_before_it(activemq63: Broker
     connection = connect(activemq63, heartbeats=(500, 500))
     with consuming(activemq63, f"/queue/{queue}", listener, connection=connection) as conn:
         until(lambda: listener.attempts("slow"))
-        line = vars(conn)["_redeliver_scope"].line
+        line = vars(conn)["_redeliver_scope"].user_connection
         until(lambda: not line._acks._waiting)  # at the next heart-beat
         line.cut()
         until(lambda: not conn.is_connected())
