@@ -18,8 +18,8 @@ from tests.contract.uncopyable import Uncopyable
 def letters_of(world: BrokerWorld, dead: str, several: int) -> set[bytes]:
     """Take letters until so many different bodies were there, and return them.
 
-    A copy whose answer is late, as on a busy machine, is sent again, because these tests wait for a second only. So many
-    letters may still be fewer messages.
+    A copy whose answer is late, as on a busy machine, is sent again, because these tests wait for a second only.
+    So many letters may still be fewer messages.
     """
     found: set[bytes] = set()
 
