@@ -145,7 +145,7 @@ def test_marts_and_page_tell_the_truth_and_name_the_clock(
     known = report(spark, lake)
     assert known.failures.healed / known.failures.messages == pytest.approx(1 - DEAD / MESSAGES, abs=0.005)
     text = words(page(known))
-    assert re.search(r"97 % of 1,000 messages healed", text)
+    assert re.search(r"97 % of 1,000 messages recovered", text)
     assert re.search(r"The clock of web-2 was (29|30|31) s behind", text)
 
 

@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import pytest
 
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.pipeline import Lake, LakeError, Replayed, SparkError, replay
+from redeliver_mw.pipeline.replaying.ledger import positions_in
 from redeliver_mw.pipeline.replaying.registry import all_begun, sent_letters
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
@@ -188,12 +189,22 @@ def test_the_rate_is_held_within_five_percent(
     folder, rate = tmp_path / "plan", 300.0
     make_plan(lake, folder, each.url, template(each, *names), *names, 2000)
     done = replay(spark, folder, each.url, execute=True, rate=rate)
-    lines = ledger_lines(folder)
-    first = min(line["at_us"] for line in lines if "intent" in line)
-    last = max(line["at_us"] for line in lines if "done" in line)
     assert done.publishers == 2
-    assert 2000 / ((last - first) / 1e6) == pytest.approx(rate, rel=0.05)
-    assert done.rate == pytest.approx(rate, rel=0.05)
+    assert done.rate <= 1.05 * rate
+    # Each publisher by itself: on a busy machine one may begin a second after the other
+    publisher: dict[str, int] = {}
+    times: dict[int, list[int]] = defaultdict(list)
+    sent: Counter[int] = Counter()
+    for line in ledger_lines(folder):
+        if "pid" in line:
+            publisher[line["file"]] = line["pid"]
+            continue
+        pid = publisher[line["file"]]
+        times[pid].append(line["at_us"])
+        sent[pid] += len(positions_in(line["done"])) if "done" in line else 0
+    assert (len(sent), sent.total()) == (2, 2000)
+    for pid, number in sent.items():
+        assert number / ((max(times[pid]) - min(times[pid])) / 1e6) == pytest.approx(rate / 2, rel=0.05)
 
 
 # -- targets ----------------------------------------------------------------------------------------
