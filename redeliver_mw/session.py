@@ -161,25 +161,26 @@ class Session:
     ) -> None:
         """Publish a durable message and wait for the broker's confirm. A str is encoded as UTF-8.
 
-        Raises ConfigError for a message that can never be sent, and BrokerError if the broker does not store it.
+        Raises ConfigError for a body or headers of a wrong type, and BrokerError if the driver cannot send the message
+        or the broker does not store it.
         """
         target = Destination.parse(destination)
         where = str(target)
         out = Outgoing(target, body_bytes(body, where), header_table(headers, where), Properties(**properties))
         reader = self._adapter.reader
         if isinstance(reader, Checking) and (why := reader.unsendable(out)):
-            raise ConfigError(
-                why, where=where, cure="Send it otherwise: this driver would never take it", code="send-value"
-            )
+            raise self._refused(out, why)
 
         def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
             self._adapter.publish(out, lambda verdict, why: answer((verdict, why)))
 
         verdict, why = self._ask(ask, ANSWER_TIMEOUT)
         if verdict != "ok":
-            raise BrokerError(
-                f"{out.target} did not take the message: {why}", where=self._adapter.broker, code="publish-refused"
-            )
+            raise self._refused(out, why)
+
+    def _refused(self, out: Outgoing, why: str) -> BrokerError:
+        what = f"{out.target} did not take the message: {why}"
+        return BrokerError(what, where=self._adapter.broker, code="publish-refused")
 
     def browse(self, source: str | Destination, limit: int = 100) -> Sequence[Delivery]:
         """Return up to `limit` messages without consuming them.
