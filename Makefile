@@ -16,7 +16,7 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
-# A+B are made side by side: the tests on brokers and those on Spark wait a lot, each for something else.
+# A+B are made side by side.
 STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
@@ -59,7 +59,7 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
-	@$(STAGES) setup lint+types+imports+docs unit brokers broker-tests+spark-tests bench-small
+	@$(STAGES) setup lint+types+imports+docs unit brokers broker-tests spark-tests bench-small
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
@@ -93,11 +93,10 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 unit: $(READY) ## the tests that need no real broker and no Spark
 	$(PYTEST) $(SPREAD) -m "not broker and not spark"
 
-# The tests on brokers, which may run beside it, wait for less: they come first.
 SPARK_TESTS := tests/pipeline tests/test_start.py
 spark-tests: WORKERS = 2
 spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
-	nice -n 5 $(PYTEST) $(SPREAD) -m "spark and not long" $(SPARK_TESTS)
+	$(PYTEST) $(SPREAD) -m "spark and not long" $(SPARK_TESTS)
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
