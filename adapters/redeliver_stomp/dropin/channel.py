@@ -65,6 +65,7 @@ class ConnectionScope(SettlementScope):
         self.claims = Claims()
         self.transactions = CodeTransactions(connection, self, self.user_connection, self.publisher, self.claims)
         self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
+        self._committed: set[DeliveryTag] = set()  # of these, those for which the broker has answered the COMMIT
         self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
         self._bare: set[str] = set()  # ids of those that the code made through us
@@ -123,6 +124,7 @@ class ConnectionScope(SettlementScope):
         tag = delivery.tag
         if tag in self._settled_there:
             self._settled_there.discard(tag)
+            self._committed.discard(tag)
         elif doubtful(delivery.native):
             self._try(delivery)
         elif (receipt := self._receipts.pop(tag, None)) is None:
@@ -130,8 +132,19 @@ class ConnectionScope(SettlementScope):
         else:
             self.send_ack(tag, receipt)
 
+    def settleable(self, delivery: Delivery) -> bool:
+        """Return whether a delivery is still ours to settle.
+
+        One that a COMMIT has settled is, until our thread knows of the end of the connection: the code may disconnect
+        as soon as it has the receipt of its COMMIT, before our thread has heard of that.
+        """
+        if delivery.tag in self._committed:
+            return delivery.generation in self._listeners and self.run_of(delivery) is not None
+        return super().settleable(delivery)
+
     def gone(self, delivery: Delivery) -> None:
         self._settled_there.discard(delivery.tag)
+        self._committed.discard(delivery.tag)
         super().gone(delivery)
 
     def is_settled(self, delivery: Delivery) -> bool:
@@ -140,6 +153,7 @@ class ConnectionScope(SettlementScope):
 
     def settled_by_broker(self, run: CallbackRun) -> None:
         """Count a success: a COMMIT of the code's has settled the run. Called on our thread."""
+        self._committed.add(run.delivery.tag)
         if run.in_hand and self.settleable(run.delivery):
             self._settled_there.add(run.delivery.tag)
             run.listener.code_settled(run, ACK)
@@ -219,6 +233,7 @@ class ConnectionScope(SettlementScope):
         self.clear()
         self._receipts.clear()
         self._settled_there.clear()
+        self._committed.clear()
         self._unknown.clear()
         self.publisher.lost()
 
