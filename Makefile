@@ -16,7 +16,7 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
-# A+B are made side by side.
+# A+B are made side by side. Tests on brokers and those on Spark are not: they took each other's processors.
 STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
