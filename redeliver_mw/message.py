@@ -237,7 +237,7 @@ class RunOutbox(Protocol):
 
 
 class AttemptPlan(Protocol):
-    """What held for a source when an attempt began: `redelivery.plan.attempt_plan` returns all of it."""
+    """Holds what was valid for a source when an attempt began: `redelivery.plan.attempt_plan` returns all of it."""
 
     @property
     def source(self) -> Destination: ...

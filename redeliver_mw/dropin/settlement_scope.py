@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a driver's deliveries are settled, through its generations: who may write a settlement, and of which one."""
+"""Settles a driver's deliveries, through its generations: says who may write a settlement, and of which delivery."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SettlementScope(ABC):
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether a settlement that is written now would go out."""
+        """Return whether a settlement that is written now would go out."""
 
     @abstractmethod
     def write(self, delivery: Delivery, settlement: Settlement) -> None:
