@@ -94,7 +94,7 @@ def build(pages: dict[str, str], folder: Path) -> subprocess.CompletedProcess[st
     line = re.search(r"-m sphinx (.*) docs build/docs$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert line is not None
     options = line[1].replace("build/doctrees", str(folder / "doctrees")).split()
-    argv = [sys.executable, "-m", "sphinx", *options, "-c", DOCS, folder / "docs", folder / "site"]
+    argv = [sys.executable, "-m", "sphinx", "--no-color", *options, "-c", DOCS, folder / "docs", folder / "site"]
     return subprocess.run([*map(str, argv)], cwd=folder, capture_output=True, text=True, timeout=240)
 
 
