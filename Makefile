@@ -16,7 +16,8 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
-# A+B are made side by side. Tests on brokers and those on Spark are not: they took each other's processors.
+# A+B are made side by side. Tests on brokers wait for half of their time, which the unit tests use; those on Spark are
+# not beside them, since they took each other's processors.
 STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
@@ -59,7 +60,7 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
-	@$(STAGES) setup lint+types+imports+docs unit brokers broker-tests spark-tests bench-small
+	@$(STAGES) setup lint+types+imports+docs brokers unit+broker-tests spark-tests bench-small
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
@@ -90,11 +91,12 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 	$(VENV)/bin/python -m sphinx -b html -q -n -W --keep-going -d build/doctrees docs build/docs
 	@echo "the site begins with build/docs/index.html"
 
+# They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark
-	$(PYTEST) $(SPREAD) -m "not broker and not spark"
+	nice -n 5 $(PYTEST) $(SPREAD) -m "not broker and not spark"
 
 SPARK_TESTS := tests/pipeline tests/test_start.py
-spark-tests: WORKERS = 2
+spark-tests: WORKERS = 3
 spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
 	$(PYTEST) $(SPREAD) -m "spark and not long" $(SPARK_TESTS)
 

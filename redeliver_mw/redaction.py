@@ -37,7 +37,8 @@ _BARE = re.compile(
     r"(?:[^\s;&\"'<\\]|[\"'](?=\w)|<(?!/)|\\(?![\"'nrt]))++"
 )
 _ELEMENT = re.compile(r"([^<\r\n]{1,512}+)</")
-_LINE = re.compile(r"[^\r\n\"'\\]++")
+# The value of a header that fills its line: to a quote that closes something around it. Quotes inside it open a part.
+_LINE = re.compile(r"(?:[^\r\n\"'\\]|\\{0,4}[\"'](?=\w|[,;][ \t]{0,8}\w{1,40}+=))++")
 _HARMLESS = frozenset({"", "{", "[", "None", "null", "True", "False", "true", "false", MARK})
 
 _USER = re.compile(r"([^\s/?#:\"'<>]*+):")

@@ -204,7 +204,7 @@ def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
         "error_type": redact(letter.error_type) or None,
         "error_message": redact(letter.error_message) or None,
         "since_s": letter.since,
-        "original_message_id": letter.original_message_id,
+        "original_message_id": letter.original_message_id and redact(letter.original_message_id),
         "generation": letter.generation,
         "replay_id": letter.replay_id or None,
         "bytes": letter.body_bytes,

@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MANY, SOME = 20_000, 3_000
-BATCH = 500
+MANY, SOME = 8_000, 1_500
+BATCH = 200
 THREE = ["rabbitmq43", "artemis244", "activemq63"]
 
 
@@ -154,7 +154,7 @@ def test_what_dies_after_the_start_is_left_to_the_next_run(
 def test_it_stops_in_good_order_and_the_next_run_goes_on(
     spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    bodies = bury(each, dlq, 6_000)
+    bodies = bury(each, dlq, 3_000)
     stop = threading.Event()
 
     def tell(what: str, done: int, of: int) -> None:
@@ -165,7 +165,7 @@ def test_it_stops_in_good_order_and_the_next_run_goes_on(
     assert first.stopped
     assert first.letters == len(bodies_in(tmp_path))
     second = drain(spark, each.url, dlq, tmp_path)
-    assert first.letters + second.letters == 6_000
+    assert first.letters + second.letters == 3_000
     assert sorted(bodies_in(tmp_path)) == sorted(bodies)
 
 
@@ -194,7 +194,7 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(
 ) -> None:
     """It is up again at once. What it had forgotten of the settling comes a second time."""
     only_if(each.can_restart, "kill")
-    bodies = bury(each, dlq, 6_000)
+    bodies = bury(each, dlq, 3_000)
     killed = threading.Event()
 
     def tell(what: str, done: int, of: int) -> None:

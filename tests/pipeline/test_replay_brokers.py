@@ -125,7 +125,7 @@ def names(request: pytest.FixtureRequest) -> tuple[str, str]:
 def test_publishers_that_are_killed_lose_nothing_and_repeat_a_batch_at_most(
     each: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
 ) -> None:
-    letters, folder, chance = 20_000, tmp_path / "plan", random.Random(7)
+    letters, folder, chance = 8_000, tmp_path / "plan", random.Random(7)
     make_plan(lake, folder, each.url, template(each, *names), *names, letters)
     for share, in_flight in ((0.1, True), (0.4, False), (0.7, True)):
         before = {line["run"] for line in ledger_lines(folder) if "ledger" in line}
