@@ -44,12 +44,12 @@ def consume(
 
     @app.handler("orders")
     def handle(delivery: Delivery) -> None:
-        if delivery.body.endswith(b"sick") and not delivery.failures:
+        if delivery.body.endswith(b"failing") and not delivery.failures:
             raise ValueError("not now")
 
     with TestApp(app) as test:
         for n in range(messages):
-            test.send("orders", b"sick" if n % 5 == 0 else b"well" * (n + 1), message_id=f"m-{n}")
+            test.send("orders", b"failing" if n % 5 == 0 else b"well" * (n + 1), message_id=f"m-{n}")
         test.advance(60.0)
     return told
 

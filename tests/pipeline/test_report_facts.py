@@ -362,7 +362,7 @@ def test_years_of_letters_are_no_more_bars_than_can_be_seen() -> None:
     assert sum(one.came for one in found.bars) == 4000
 
 
-def test_the_sickest_messages_come_first_and_those_that_healed_are_only_counted() -> None:
+def test_the_messages_with_the_most_failures_come_first_and_those_that_healed_are_only_counted() -> None:
     rows = [
         {
             "message_key": f"m{number}",

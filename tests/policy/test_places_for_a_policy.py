@@ -134,7 +134,7 @@ def pulled(name: str, policy: Handed | None, query: str = "") -> list[int]:
     """The counts with which a message comes that always fails, until it is dead."""
     counts: list[int] = []
     with connect(f"memory://{name}{query}") as session:
-        session.publish("orders", b"sick")
+        session.publish("orders", b"failing")
         for delivery in session.deliveries("orders", policy=policy, timeout=5.0):
             with delivery as message:
                 counts.append(message.delivery_count)
@@ -238,7 +238,7 @@ def test_a_callback_of_a_driver_fails_in_the_same_way_in_every_language(spelling
     consumer = Consumer(fails, policy=SPELLINGS[spelling](CONSTANT))
     dead = dead_queue(spelling, "orders")
     consumer.memory.declare(dead)
-    consumer.put("sick")
+    consumer.put("failing")
     consumer.clock.advance(100.0)
     assert arrivals == [0.0, 1.0, 2.0]
     (letter,) = consumer.memory.peek(dead)

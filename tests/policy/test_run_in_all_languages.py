@@ -50,7 +50,7 @@ def test_a_growing_delay_is_the_same_in_every_language_that_can_express_it(spell
 def test_the_dead_letter_names_the_policy_in_its_own_words(spelling: str, said: str) -> None:
     app, failing = as_app(SPELLINGS[spelling](CONSTANT))
     with TestApp(app) as failing.test:
-        failing.test.send("orders", b"sick")
+        failing.test.send("orders", b"failing")
         failing.test.advance(100.0)
         (letter,) = failing.test.broker.peek(dead_queue(spelling, "orders"))
     assert str(letter.headers["redeliver_policy"]).startswith(said)

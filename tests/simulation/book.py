@@ -325,9 +325,9 @@ class Book:
 
     def _check_unexposed(self, name: str, m: Message, letters: list[int]) -> None:
         kind, plan = m.letter.kind, self.plan
-        well = kind in ("healthy", "sick", "later", "killer")
+        well = kind in ("healthy", "failing", "later", "killer")
         dies = kind in ("poison", "rejected")
-        runs = {"sick": m.letter.sick + 1, "poison": plan.dead_after, "later": 2}.get(kind, 1)
+        runs = {"failing": m.letter.failures + 1, "poison": plan.dead_after, "later": 2}.get(kind, 1)
         if m.handled != well:
             self.wrong(f"{name} was handled {m.handled} times, though no fault hit it")
         if m.runs != runs:

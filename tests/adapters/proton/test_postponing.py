@@ -160,12 +160,12 @@ def test_a_settle_that_is_lost_costs_neither_message_nor_count(world: RabbitProt
 
 def test_healthy_messages_pass_more_failing_ones_than_may_be_held(world: RabbitProtonWorld) -> None:
     queue, dead = world.new_queue(), world.new_queue()
-    sick = fail_first(1)
+    failing = fail_first(1)
     consumer = world.consume(
-        queue, lambda d: sick(d) if d.body.startswith(b"sick") else None, policy(dead, backoff=3.0), prefetch=10
+        queue, lambda d: failing(d) if d.body.startswith(b"failing") else None, policy(dead, backoff=3.0), prefetch=10
     )
     for n in range(30):
-        world.send(queue, b"sick%d" % n)
+        world.send(queue, b"failing%d" % n)
     for n in range(100):
         world.send(queue, b"well%d" % n)
     assert world.wait_until(lambda: sum(body.startswith(b"well") for body in consumer.bodies) == 100, 3.0)
