@@ -48,16 +48,16 @@ class PikaAdapter:
 
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url
-        told = url.options.get("management")
-        self._management = _management(told, url) if told else None
+        address = url.options.get("management")
+        self._management = _management(address, url) if address else None
         self._retry = delayed_retry(url)
-        parameters(url, "consume")  # a mistake in the URL is told before there are sockets that nobody would close
+        parameters(url, "consume")  # a mistake in the URL is reported before there are sockets that nobody would close
         self._ioloop = IOLoop()
         self._link = PikaConnection(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
         self._topology = Queues()
         self._ladder = RetryLadder(self._topology, self._publisher.publish, self._ioloop.call_later)
-        self._ledger_scope = self.broker  # until the cluster has told its name
+        self._ledger_scope = self.broker  # until the cluster has given its name
         self._pending = PendingCopies()  # they wait for a young ladder
         self._capabilities = capabilities("0", 131072, exact_headers=OpenConnection.exact_headers)
         self._sink: Sink
@@ -272,11 +272,11 @@ class PikaAdapter:
 
     def _make_ladder(self, source: Consumer, prepared: OnQueue) -> None:
         """Make sure of its rungs. It is consumed without them where the broker takes no marker just now."""
-        told = False
+        answered = False
 
-        def tell(found: int | RedeliverError) -> None:
-            nonlocal told
-            late, told = told, True
+        def answer(found: int | RedeliverError) -> None:
+            nonlocal answered
+            late, answered = answered, True
             if not late:
                 prepared(found)
             elif isinstance(found, RedeliverError) and self._link.is_open:
@@ -287,13 +287,13 @@ class PikaAdapter:
 
         def ask() -> None:
             if self._link.is_open:
-                self._ladder.ensure(source.subscription.source, rungs, tell, anew=True)
+                self._ladder.ensure(source.subscription.source, rungs, answer, anew=True)
 
         wanted = source.subscription
         rungs = rungs_for(wanted.ladder) if self._capabilities.schedule is not None and wanted.helpers else ()
         if not rungs:
             return prepared(0)
-        self._ioloop.call_later(LADDER_PATIENCE, lambda: None if told else tell(0))
+        self._ioloop.call_later(LADDER_PATIENCE, lambda: None if answered else answer(0))
         return ask()
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
@@ -340,10 +340,10 @@ class PikaAdapter:
         return self._publisher.publish(out, exchange, key, answer)
 
 
-def _management(told: str, url: BrokerUrl) -> Management:
+def _management(address: str, url: BrokerUrl) -> Management:
     from redeliver_pika.management import Management  # it brings HTTP along, for few
 
-    return Management(told, url)
+    return Management(address, url)
 
 
 def _answer(answer: OnAnswer, found: int | RedeliverError) -> None:

@@ -95,8 +95,8 @@ def _timeout_43() -> tuple[VerbRecord, ...]:
 
 
 def _timeout(outcome: SettlementOutcome, note: str, kind: str) -> VerbRecord:
-    told = "`App(ack_timeout=)` says how long it is; no hold comes near it"
-    return VerbRecord(TIMEOUT, outcome, told, note, kind, Trust.DECLARED)
+    use = "`App(ack_timeout=)` says how long it is; no hold comes near it"
+    return VerbRecord(TIMEOUT, outcome, use, note, kind, Trust.DECLARED)
 
 
 def _limit(note: str) -> VerbRecord:

@@ -37,7 +37,7 @@ class Consumer:
         self.subscription = subscription
         self.generation = 0
         self.was_ready = False
-        self._told = 0  # the generation that is ready
+        self._reported = 0  # the generation that was reported as ready
         self._ioloop, self._arrived, self._ready, self._gone = ioloop, arrived, ready, gone
         self._channel: Any = None
         self._consumer = ""
@@ -119,8 +119,8 @@ class Consumer:
         )
 
     def _consuming(self, channel: Any) -> None:
-        if channel is self._channel and self._told != self.generation:
-            self._told = self.generation
+        if channel is self._channel and self._reported != self.generation:
+            self._reported = self.generation
             self.was_ready = True
             self._ready(self)
         if channel is self._channel:

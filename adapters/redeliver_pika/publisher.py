@@ -3,8 +3,8 @@
 """The publishing link: confirms, `mandatory`, and no second copy while the first may still be answered.
 
 On the thread of the adapter's I/O loop. A copy counts as sent on the broker's confirm, when it was not returned before
-(confirm-before-settle). Silence closes the link before anybody is told of it (failed-target); a broker in memory alarm
-stops the clock.
+(confirm-before-settle). Silence closes the link before it is reported (failed-target); a broker in memory alarm stops
+the clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 PATIENCE = 30.0  # seconds in which a confirm has to come
 _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
-NO_ROUTE = "(312)"  # ends what is told of a copy for which there is no queue
+NO_ROUTE = "(312)"  # ends the refusal of a copy for which there is no queue
 
 
 @dataclass(slots=True, eq=False)

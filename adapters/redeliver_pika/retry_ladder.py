@@ -8,7 +8,7 @@ before a missing rung is declared, a persistent message is confirmed into a dura
 `redeliver.retry.<source>.young`, whose messages live for twelve seconds. While it is there, rungs that are found are
 young; rungs that are found beside an empty marker queue are old, and are used at once. Rungs without a marker queue
 were declared by others: they count as new when they are first seen, and a marker queue is made for the next start. The
-marker queue itself stays, as the rungs do: one that went away could not be told from one that never was.
+marker queue itself stays, as the rungs do: one that went away could not be told from one that never existed.
 
 On the thread of the connection's loop, but for `wait`.
 """

@@ -56,7 +56,7 @@ class ProtonAdapter:
         self._transaction_runner = TransactionRunner(self._loop, self._topology, self._connection.abort)
         self._salts = DuplicateIdSalts()
         self._capabilities = dialect.capabilities("0")
-        self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has told its name
+        self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has given its name
         self._sink: Sink
         self._sources: SourceTable[Consumer] = SourceTable(
             log, call_later=self._loop.call_later, subscribe=self._prepare, over=self._over_with

@@ -49,7 +49,7 @@ def heartbeat_of(url: BrokerUrl) -> int:
 class ProtonConnection(proton.Handler):
     """Opens, and opens again after each loss until `close`. Callbacks run on the loop's thread.
 
-    With `failed` a first connect that does not come about is given up and told; without, tried for ever.
+    With `failed`, a first connect that does not come about is given up and reported; without it, tried for ever.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ProtonConnection(proton.Handler):
         url.check_options(OPTIONS)
         self._loop, self._url, self._dialect, self._role = loop, url, dialect, role
         self._up = up
-        url.tls_context()  # a mistake in the URL is told at once
+        url.tls_context()  # a mistake in the URL is reported at once
         self._heartbeat = heartbeat_of(url)
         self._reconnector = Reconnector(
             url,

@@ -66,7 +66,7 @@ class Consumer(proton.Handler):
         self._owed = 0  # credit that settled deliveries have set free
         self._decided: list[tuple[proton.Delivery, ConsumerSettlement]] = []
         self._resting = False
-        self._rested: Callable[[], None] | None = None  # told when the drain is over
+        self._rested: Callable[[], None] | None = None  # called when the drain is over
 
     def open(self, session: proton.Session, route: Route) -> None:
         """A new link, and with it a new generation."""

@@ -3,7 +3,7 @@
 """The publishing connection: outcomes, and no second copy while the first may still be answered.
 
 On the loop's thread. A copy counts as sent when the broker accepted it, on a target that keeps it
-(confirm-before-settle). Silence closes the connection before anybody is told of it (failed-target); a link without
+(confirm-before-settle). Silence closes the connection before it is reported (failed-target); a link without
 credit stops the clock.
 """
 

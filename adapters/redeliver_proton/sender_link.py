@@ -59,7 +59,7 @@ class SenderLink(proton.Handler):
         self.failed = ""
         self.starved = 0.0  # seconds that something has waited for credit
         self.short = False  # of credit, for a second or more: also while the link is opened anew
-        self.said = False  # that it waits
+        self.wait_logged = False
         self.queue: deque[SentCopy] = deque()
         self._changed = changed
         self._sent: dict[str, SentCopy] = {}
@@ -106,7 +106,7 @@ class SenderLink(proton.Handler):
         """Hand it to the driver; only with credit."""
         if (why := self.unfit(sent)) is not None:
             return sent.answer("refused", why)
-        # RabbitMQ 4.3.6 ends the whole session for a message above what it said when the link was attached.
+        # RabbitMQ 4.3.6 ends the whole session for a message above the size announced when the link was attached.
         if 0 < (most := self._link.remote_max_message_size) < len(sent.data):
             return sent.answer("unfit", f"it has {len(sent.data)} bytes, the broker takes {most}")
         tag = str(next(_numbers))
@@ -309,8 +309,8 @@ class SenderLinks:
             outlet.starved = 0.0
         elif place.known and place.full_policy == "FAIL":
             outlet.fail(f"{place.address} is full, and refuses more")
-        elif not outlet.said:
-            outlet.said = True
+        elif not outlet.wait_logged:
+            outlet.wait_logged = True
             log.warning("%s takes no message just now (%s): copies to it wait", outlet.target, place.full_policy)
 
 

@@ -147,7 +147,7 @@ class TransactionRunner:
             if job.origin.driver_delivery(job.delivery.tag) is None:
                 self._drop(now, job, "abandoned", "its generation is over, or it is settled")
             elif why := self._obstacle(now, job):
-                self._sicken(job)
+                self._distrust(job)
                 self._drop(now, job, "refused", why)
         if not now.jobs:
             self._now = None
@@ -232,23 +232,23 @@ class TransactionRunner:
     def _undone(self, now: _Transaction, refusal: str) -> None:
         why, joined = refusal or "; ".join(now.refused), now.state == "committing"
         for job in now.jobs:
-            self._sicken(job)
+            self._distrust(job)
             if joined:
                 self._loop.call_later(ROLLBACK, partial(_give_back, job))
             job.answer("abandoned" if joined else "refused", why)
 
-    def _sicken(self, job: TransferJob) -> None:
+    def _distrust(self, job: TransferJob) -> None:
         self._healthy.difference_update(target for target, _, _ in job.sends)
 
     # -- the coordinator --------------------------------------------------------------------------
 
     def _coordinator(self) -> TransactionCoordinator:
         if self._control is None:
-            self._control = TransactionCoordinator(self._session, self._told, self._cut)
+            self._control = TransactionCoordinator(self._session, self._answered, self._cut)
         return self._control
 
-    def _told(self, number: bytes, refusal: str) -> None:
-        """The answer to declare or to discharge."""
+    def _answered(self, number: bytes, refusal: str) -> None:
+        """Go on after the broker's answer to declare or to discharge."""
         now = self._now
         if now is None:
             return

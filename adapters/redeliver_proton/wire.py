@@ -40,7 +40,7 @@ class Refused(ConnectionError):
 
 
 def refusal(condition: Any) -> ConnectionError:
-    """What a peer said when it closed or ended something; it may have said nothing."""
+    """Return the error that a peer named when it closed or ended something; it may have named none."""
     if condition is None:
         return ConnectionError("the broker closed it")
     return Refused(condition.name, condition.description or "")
@@ -69,7 +69,7 @@ class ProtonSocket:
         self._deadline: Any = None
         self._due = 0.0
         self._addresses: list[Any] = []
-        self.error: BaseException | None = None  # what the peer or the protocol said before the end
+        self.error: BaseException | None = None  # what the peer or the protocol reported before the end
         try:
             self._addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:

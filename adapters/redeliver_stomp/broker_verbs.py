@@ -38,7 +38,7 @@ _VERBS = (
     VerbRecord(
         FOREIGN_ACK,
         "back, marked",
-        "left in its queue after one round, and said",
+        "left in its queue after one round, and logged",
         "the connection is closed without a word, again and again",
     ),
     VerbRecord(

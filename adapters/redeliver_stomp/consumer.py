@@ -18,7 +18,7 @@ from redeliver_stomp.capabilities import LINE_BYTES, address, private_queue, pro
 from redeliver_stomp.frames import RawFrame, ack, encode, escaped
 from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.messages import delivery_of, was_not_scheduled
-from redeliver_stomp.receipts import SAID_CHARS, OnReceipt
+from redeliver_stomp.receipts import ERROR_CHARS, OnReceipt
 from redeliver_stomp.unackable import Mark, UnackableMessages, doubtful, hit_nothing, mark_of, odd
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -53,7 +53,9 @@ def check_source(wanted: Subscription) -> None:
 
 def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError:
     """What the ERROR to a SUBSCRIBE means."""
-    if wanted.selector and error == wanted.selector.strip()[:SAID_CHARS]:  # all that is said of one (5.18, 6.3)
+    if (
+        wanted.selector and error == wanted.selector.strip()[:ERROR_CHARS]
+    ):  # the whole ERROR of a wrong selector (5.18, 6.3)
         what, cure = f"its selector {error!r} is none", "Write it in SQL, as in: colour = 'red' AND size > 3"
         return ConfigError(what, where=str(wanted.source), cure=cure, code="selector-refused")
     return BrokerError(
@@ -152,7 +154,7 @@ class Consumer:
         self._batch, self._open, self._acks, self._trying = [], set(), [], {}
 
     def convict(self) -> None:
-        """The broker closed the connection and said nothing: for the ACKs that it could not stomach."""
+        """Note that the broker closed the connection without an ERROR: for the ACKs that it could not process."""
         for mark in self._trying.values():
             if odd(mark[0]):
                 self.convicts.add(mark)

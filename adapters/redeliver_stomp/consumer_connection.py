@@ -13,7 +13,7 @@ from redeliver_stomp.connection import StompConnection
 from redeliver_stomp.consumer import Consumer
 from redeliver_stomp.frames import RawFrame, encode
 from redeliver_stomp.loop import StompLoop
-from redeliver_stomp.receipts import OnReceipt, Receipts, said
+from redeliver_stomp.receipts import OnReceipt, Receipts, error_text
 from redeliver_stomp.transactions import TransactionRunner
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -21,7 +21,7 @@ OnFrame = Callable[[RawFrame], None]
 
 
 class ConsumerConnection:
-    """One `StompConnection`, its sources and its transactions. `down` comes after its sources are told to be over."""
+    """One `StompConnection`, its sources and its transactions. `down` comes after its sources are reported as over."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ConsumerConnection:
         self._up, self._down = up, down
         self._receipts = Receipts()
         self._routes: dict[bytes, OnFrame] = {}
-        self._worded = False  # the broker has said something before the connection ended
+        self._worded = False  # the broker has sent an ERROR before the connection ended
         self.link = StompConnection(
             loop,
             url,
@@ -94,7 +94,7 @@ class ConsumerConnection:
         error = frame.head.startswith(b"ERROR")
         self._worded = self._worded or error
         if not self._receipts.take(frame) and error:
-            log.warning("the broker says: %s", said(frame))
+            log.warning("the broker says: %s", error_text(frame))
 
     def _lost(self, error: BaseException) -> None:
         self._receipts.forget()

@@ -19,7 +19,7 @@ TURN = 1000  # calls at most before what is to be written goes out
 
 
 class StompLoop:
-    """A thread that does one thing after the other. A fault in one of them is logged and told to `fault`."""
+    """Runs one thing after the other on its thread. A fault in one of them is logged and passed to `fault`."""
 
     def __init__(self, name: str, fault: Callable[[BaseException], None] = lambda _: None) -> None:
         self._queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()

@@ -106,7 +106,7 @@ class StompReader:
         return {}
 
     def image(self, native: Frame, /) -> bytes:
-        """Its head; a frame of the driver's own has none, and is told from text by what it carries."""
+        """Return a frame's head; for a driver's own frame, which has none, a mark of whether its body is bytes."""
         sized = b"\ncontent-length:" if "content-length" in native.headers else b""
         return native.head if isinstance(native, RawFrame) else b"MESSAGE" + sized
 

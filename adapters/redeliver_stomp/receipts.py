@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from redeliver_stomp.frames import RawFrame
 
-SAID_CHARS = 500  # of what an ERROR says
-OnReceipt = Callable[[str], None]  # empty: processed; else what the ERROR said
+ERROR_CHARS = 500  # of what an ERROR says
+OnReceipt = Callable[[str], None]  # empty: processed; else the ERROR's text
 
 
 class Receipts:
@@ -31,15 +31,15 @@ class Receipts:
         answer = self._waiting.pop(frame.raw(b"receipt-id"), None)
         if answer is None:
             return False
-        answer("" if frame.head.startswith(b"RECEIPT") else said(frame))
+        answer("" if frame.head.startswith(b"RECEIPT") else error_text(frame))
         return True
 
     def forget(self) -> None:
-        """The connection is lost: nobody is told here."""
+        """Forget who waits, after a lost connection; nobody is called."""
         self._waiting.clear()
 
 
-def said(error: RawFrame) -> str:
-    """An ERROR in one line."""
+def error_text(error: RawFrame) -> str:
+    """Return the text of an ERROR in one line."""
     text = error.headers.get("message") or error.body.decode("utf-8", "replace").partition("\n")[0]
-    return text.strip()[:SAID_CHARS] or "an ERROR without a word"
+    return text.strip()[:ERROR_CHARS] or "an ERROR without a word"

@@ -51,7 +51,7 @@ def is_wrapped(callback: Any) -> bool:
 class ChannelScope(SettlementScope):
     """One channel object, through its generations: one for each consumer on it."""
 
-    learns_window = True  # a callback is not told of basic_qos
+    learns_window = True  # a callback does not see basic_qos
 
     def __init__(self, channel: Any) -> None:
         super().__init__()
@@ -146,27 +146,29 @@ class ChannelScope(SettlementScope):
         self._first, self._top = self._first or tag, max(tag, self._top)
         super().take(run)
 
-    # -- what the callback says -------------------------------------------------------------------
+    # -- what the callback settles -----------------------------------------------------------------
 
     def _acked(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        self._said(delivery_tag, multiple, lambda: ACK, self._ack)
+        self._settled_by_code(delivery_tag, multiple, lambda: ACK, self._ack)
 
     def _nacked(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
         def settlement() -> Exception:
             return Requeued("basic_nack") if requeue else Reject("rejected by the callback (basic_nack)")
 
-        self._said(delivery_tag, multiple, settlement, lambda tag, all_before: self._nack(tag, all_before, requeue))
+        self._settled_by_code(
+            delivery_tag, multiple, settlement, lambda tag, all_before: self._nack(tag, all_before, requeue)
+        )
 
     def _rejected(self, delivery_tag: int = 0, requeue: bool = True) -> None:
         def settlement() -> Exception:
             return Requeued("basic_reject") if requeue else Reject("rejected by the callback (basic_reject)")
 
-        self._said(delivery_tag, False, settlement, lambda tag, _: self._reject(tag, requeue))
+        self._settled_by_code(delivery_tag, False, settlement, lambda tag, _: self._reject(tag, requeue))
 
-    def _said(self, tag: int, multiple: bool, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
+    def _settled_by_code(self, tag: int, multiple: bool, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
         """Tell the core of settlements of ours, pass others on, and drop what is settled or lost."""
         if multiple:
-            self._said_of_all(tag, settlement, pass_on)
+            self._settled_all(tag, settlement, pass_on)
         elif (run := self._open.get(tag)) is not None:
             self._tell(run, settlement())
         elif self._was_ours(tag):
@@ -175,7 +177,7 @@ class ChannelScope(SettlementScope):
             self._pass_on(tag, pass_on)
         self._flush()
 
-    def _said_of_all(self, tag: int, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
+    def _settled_all(self, tag: int, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
         """Settle what the code has in hand up to this tag, of ours and of what it took by basic_get.
 
         Where callbacks alone are wrapped, it is not known which other deliveries such a settlement would cover.

@@ -26,7 +26,7 @@ WriteTag = Callable[[int, Settlement], object]
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """One commit of the code's, from its call until it is told: what the code settled since the one before."""
+    """Holds what the code settled since its last commit, from the call of the next one until that is reported."""
 
     settled: dict[int, tuple[CallbackRun, Exception]]
     written: set[int] = field(default_factory=set)  # tags that were acked right before it
@@ -42,7 +42,7 @@ class ChannelTransaction:
         self._settled: dict[int, tuple[CallbackRun, Exception]] = {}  # by the code, since its last commit
         self._ours: dict[int, Settlement] = {}  # of deliveries that we settle: originals of confirmed copies
         self._asked: deque[Commit] = deque()  # not sent yet
-        self._by_commit: set[int] = set()  # tags that a commit has settled, while the core is told
+        self._by_commit: set[int] = set()  # tags that a commit has settled, while the core is informed
         self._by_hand: set[int] = set()  # tags of basic_get that the code settled since its last commit
         self._send_rpc: Callable[..., Any] = raw._rpc
         self._raw = raw

@@ -168,7 +168,7 @@ class _WrappedChannel:
         self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False, *args: Any, **kwargs: Any
     ) -> Any:
         result = self._plain["basic_qos"](prefetch_size, prefetch_count, global_qos, *args, **kwargs)
-        self._prefetch.said(prefetch_count, global_qos)
+        self._prefetch.note_qos(prefetch_count, global_qos)
         return result
 
     def _consume(

@@ -53,13 +53,13 @@ log = logging.getLogger("redeliver_mw.pika")
 
 Callback = Callable[..., Any]  # (channel, method, properties, body)
 _tasks: set[asyncio.Task[None]] = set()  # a loop itself keeps only weak references
-_told: set[str] = set()  # consumers with auto_ack that were warned of, by tag, or by queue where that is known
+_warned_of: set[str] = set()  # consumers with auto_ack that were warned of, by tag, or by queue where that is known
 
 
 def tell_of_auto_ack(consumer: str) -> None:
     """Log once that there is nothing to add to a consumer with auto_ack."""
-    if consumer not in _told:
-        _told.add(consumer)
+    if consumer not in _warned_of:
+        _warned_of.add(consumer)
         log.error("auto_ack=True gives messages away before they are handled: none can be redelivered")
 
 

@@ -3,7 +3,7 @@
 """Where a drop-in's copies go out: links of our own, in sessions of our own, on the user's connection.
 
 On the container's thread. A copy counts as sent when the broker accepted it (confirm-before-settle); a link without
-credit stops the clock. Silence closes the user's connection before anybody is told of it (failed-target).
+credit stops the clock. Silence closes the user's connection before it is reported (failed-target).
 """
 
 from __future__ import annotations

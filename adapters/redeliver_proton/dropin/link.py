@@ -187,7 +187,7 @@ class DeliveryHandle(proton.Delivery):
     def update(self, state: Any) -> None:
         """A terminal state is the settlement; the first one counts.
 
-        Raises RefusedHere for what a transaction cannot be told through us.
+        Raises RefusedHere for what cannot be done in a transaction through the wrapper.
         """
         if state == proton.Delivery.ACCEPTED:
             self._capture(ACK)

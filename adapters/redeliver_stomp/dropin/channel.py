@@ -34,7 +34,7 @@ REMEMBERED = 10_000  # unsettled deliveries of connections that were lost
 TEMPORARY = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/")
 PREFETCH = 1000  # where the user gives none: else the broker sends all that it has
 RETRIES = ".redeliver-retries"  # behind the id of a durable subscription: that of its private queue
-_told: set[str] = set()
+_logged_modes: set[str] = set()
 DeliveryTag = Any  # 1.2: the `ack` header; 1.1: message id and subscription
 
 
@@ -64,7 +64,7 @@ class ConnectionScope(SettlementScope):
         self._late = BoundedLog(log)
         self.claims = Claims()
         self.transactions = CodeTransactions(connection, self, self.user_connection, self.publisher, self.claims)
-        self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
+        self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core does not know yet
         self._committed: set[DeliveryTag] = set()  # of these, those for which the broker has answered the COMMIT
         self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
@@ -148,7 +148,7 @@ class ConnectionScope(SettlementScope):
         super().gone(delivery)
 
     def is_settled(self, delivery: Delivery) -> bool:
-        """Return whether the broker has the ACK of a delivery of which the core is still to be told."""
+        """Return whether the broker has the ACK of a delivery that the core still holds for unsettled."""
         return delivery.tag in self._settled_there
 
     def settled_by_broker(self, run: CallbackRun) -> None:
@@ -267,8 +267,8 @@ class ConnectionScope(SettlementScope):
         self.user_connection._hurry()
         self.owner.subscribed(to)
         self._bare.discard(to.id)
-        if ack != "client-individual" and ack not in _told:
-            _told.add(ack)
+        if ack != "client-individual" and ack not in _logged_modes:
+            _logged_modes.add(ack)
             log.info("ack=%r goes out as 'client-individual'; what your code's own ACK means stays as it is", ack)
         given["activemq.prefetchSize"] = str(to.prefetch)
         self.subscriptions[to.id] = to
@@ -367,12 +367,14 @@ class ConnectionScope(SettlementScope):
     # -- what the callback says ---------------------------------------------------------------------
 
     def _acked(self, id: Any, *args: Any, **kwargs: Any) -> None:
-        self._said(ACK, self._ack, id, args, kwargs)
+        self._settled_by_code(ACK, self._ack, id, args, kwargs)
 
     def _nacked(self, id: Any, *args: Any, **kwargs: Any) -> None:
-        self._said(Requeued("nack"), self._nack, id, args, kwargs)
+        self._settled_by_code(Requeued("nack"), self._nack, id, args, kwargs)
 
-    def _said(self, settlement: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any) -> None:
+    def _settled_by_code(
+        self, settlement: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any
+    ) -> None:
         names = ("subscription", "transaction", "receipt") if self._old else ("transaction", "receipt")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         tag = (of, str(given.get("subscription"))) if self._old else of
@@ -464,7 +466,7 @@ class ConnectionScope(SettlementScope):
         return self.lives(delivery.generation) and not doubtful(delivery.native) and not close_outbox(delivery)
 
     def tell(self, run: CallbackRun) -> None:
-        """Let the core hear of what was said of a run on another thread. From any thread."""
+        """Pass a run's settlement by another thread on to the core. Any thread."""
         if not self.user_connection.here:
             self.user_connection.hop(lambda: self.tell(run))
         elif (settlement := self.claims.pending(run)) is not None:

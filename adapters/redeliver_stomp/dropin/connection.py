@@ -23,7 +23,7 @@ from redeliver_stomp.capabilities import other_product, version_of
 from redeliver_stomp.dropin.ack_batch import AckBatch
 from redeliver_stomp.frames import RawFrame, encode, plain_frame
 from redeliver_stomp.loop import StompLoop
-from redeliver_stomp.receipts import OnReceipt, said
+from redeliver_stomp.receipts import OnReceipt, error_text
 
 log = logging.getLogger("redeliver_mw.stomp")
 _numbers = itertools.count(1)  # of this process: a receipt's id is never used twice
@@ -38,7 +38,7 @@ class StompUserConnection:
         self._lost = lost
         self.version = self.other_product = ""
         self.epoch = 0  # grows with each connection that is lost
-        self.leaving = False  # the user has said DISCONNECT
+        self.leaving = False  # the user has sent DISCONNECT
         self._up = bool(connection.is_connected())
         self._waiting: dict[bytes, OnReceipt] = {}
         self._shown: dict[bytes, str] = {}  # receipt of ours on a frame of the code's -> the code's own, or empty
@@ -185,7 +185,7 @@ class StompUserConnection:
         if answer is None:
             return False
         shown = self._shown.pop(name, None)
-        error = "" if raw.head.startswith(b"RECEIPT") else said(raw)
+        error = "" if raw.head.startswith(b"RECEIPT") else error_text(raw)
         self.hop(lambda: answer(error))
         if shown:
             frame.headers["receipt-id"] = shown

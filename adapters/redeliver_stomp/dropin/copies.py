@@ -34,13 +34,13 @@ class AckingScope(Protocol):
 
 
 class ConnectionCopyPublisher(CopyPublisher):
-    """SENDs with receipts, and transactions of SENDs and an ACK. What is not answered when the link is lost is told."""
+    """Writes SENDs with receipts, and transactions of SENDs and an ACK; reports what a lost link leaves unanswered."""
 
     patience = PATIENCE
 
     def __init__(self, user_connection: StompUserConnection, scope: AckingScope) -> None:
         self._user_connection, self._scope = user_connection, scope
-        self._waiting: dict[int, Callable[[str], None]] = {}  # told when the connection is lost
+        self._waiting: dict[int, Callable[[str], None]] = {}  # called when the connection is lost
         self._moves: set[int] = set()
         self._silent = False  # the connection is cut for that
         self._when_idle: list[Callable[[], Any]] = []
@@ -149,7 +149,7 @@ class ConnectionCopyPublisher(CopyPublisher):
             self._user_connection.cut()
 
     def _cut(self, why: str) -> None:
-        """Closed before anybody is told: a late answer could make a second copy."""
+        """Close the connection before anything is reported: a late answer could make a second copy."""
         log.error("%s: the connection is closed, and the broker has its unsettled messages again", why)
         self._user_connection.cut()
 

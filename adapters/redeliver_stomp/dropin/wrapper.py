@@ -120,7 +120,7 @@ class StompCallbackRunner(CallbackRunner):
         super().begin(run)
 
     def ended(self, run: CallbackRun, error: BaseException | None) -> None:
-        """What the code said on another thread comes before how its callback ended."""
+        """Let the code's settlement on another thread come before how its callback ended."""
         settlement = self._scope.claims.end(run, error)
         if settlement is not None:
             self.code_settled(run, settlement)
@@ -182,9 +182,9 @@ class Redelivering:
     def on_disconnected(self) -> None:
         """Note the loss of the connection, then tell the listener. Called on the receiver thread."""
         self._scope.user_connection.disconnected()
-        told = getattr(self.listener, "on_disconnected", None)
-        if told is not None:
-            told()
+        on_disconnected = getattr(self.listener, "on_disconnected", None)
+        if on_disconnected is not None:
+            on_disconnected()
 
     def on_message(self, frame: Any) -> None:
         """On the receiver thread: handed over, no more."""
@@ -230,7 +230,7 @@ def redelivering(
     - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
     - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
-    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default as the subscription's ack mode says: with `auto`, returning is success; with `client` and
       `client-individual`, the code's own `conn.ack` or `conn.nack` settles the message, whenever and from whichever

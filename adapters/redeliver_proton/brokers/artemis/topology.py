@@ -122,7 +122,7 @@ class ArtemisTopology:
         if management is None:
             return answer(unread("there is no connection just now"))
 
-        def told(found: Any) -> None:
+        def settings_found(found: Any) -> None:
             if isinstance(found, BrokerError):
                 return answer(unread(found.what))
             settings = json.loads(found)
@@ -144,7 +144,7 @@ class ArtemisTopology:
             kept = any(q.address == dead and filter_takes(q.filter, address) for q in queues)
             answer(artemis_limit(settings, kept=kept))
 
-        return management.ask("broker", "getAddressSettingsAsJSON", address, answer=told)
+        return management.ask("broker", "getAddressSettingsAsJSON", address, answer=settings_found)
 
     # -- routes -----------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class RabbitTopology:
         self._find(source, found)
 
     def _find(self, source: Destination, answer: OnQueue) -> None:
-        def told(status: int, body: Any) -> None:
+        def answered(status: int, body: Any) -> None:
             if status == 200:
                 answer(body)
             elif status == 404:
@@ -98,7 +98,7 @@ class RabbitTopology:
             else:
                 answer(_refused(source, status, body))
 
-        self._ask("GET", f"/queues/{_coded(queue_of(source))}", told)
+        self._ask("GET", f"/queues/{_coded(queue_of(source))}", answered)
 
     def _ask(self, method: str, path: str, answer: Callable[[int, Any], None], body: Any = None) -> None:
         if self._management is None:
@@ -140,7 +140,7 @@ class RabbitTopology:
         return since + YOUNG - time.monotonic() if since is not None and queue.get("type") == "quorum" else 0.0
 
     def _make(self, target: Destination, answer: OnQueue, arguments: Mapping[str, Any]) -> None:
-        def told(status: int, body: Any) -> None:
+        def answered(status: int, body: Any) -> None:
             if status in (200, 201):
                 self._made[queue_of(target)] = time.monotonic()
                 answer(body)
@@ -153,12 +153,12 @@ class RabbitTopology:
                 )
 
         wanted = {"durable": True, "arguments": dict(arguments)}
-        self._ask("PUT", f"/queues/{_coded(queue_of(target))}", told, wanted)
+        self._ask("PUT", f"/queues/{_coded(queue_of(target))}", answered, wanted)
 
     def _bind(self, target: Destination, answer: Callable[[RedeliverError | None], None]) -> None:
         """Let the subscription's queue have what is published to the topic; nothing to do the second time."""
 
-        def told(status: int, body: Any) -> None:
+        def answered(status: int, body: Any) -> None:
             answer(None if status in (200, 201, 204) else _refused(target, status, body))
 
         wanted = {
@@ -167,7 +167,7 @@ class RabbitTopology:
             "binding_key": target.name,
             "arguments": {},
         }
-        self._ask("POST", "/bindings", told, wanted)
+        self._ask("POST", "/bindings", answered, wanted)
 
 
 def _route(queue: Mapping[str, Any]) -> Route:
