@@ -336,7 +336,7 @@ def test_a_process_that_is_frozen_is_not_taken_for_ready(tmp_path: Path, port: i
         os.kill(frozen, signal.SIGSTOP)
         try:
             silent = eventually(port, lambda answer: answer.status == 503)
-            assert re.fullmatch(r"process: it has said nothing for \d+ s", silent.whys)
+            assert re.fullmatch(r"process: it has reported nothing for \d+ s", silent.whys)
             assert silent.body["not_ready"][0]["process"] == 1
         finally:
             os.kill(frozen, signal.SIGCONT)

@@ -17,7 +17,7 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, SparkError
-from redeliver_mw.pipeline.errors import told
+from redeliver_mw.pipeline.errors import readable_errors
 from redeliver_mw.pipeline.manifests import DataFile, Manifest, SegmentEntry, read_manifests, to_json
 from redeliver_mw.pipeline.time_range import DAY_US, TimeRange, day_of, micros, span
 from tests.disks import fill, small_disk_at
@@ -252,7 +252,7 @@ def test_a_lake_that_was_moved_is_read(spark: SparkSession, lake: Lake, tmp_path
 
 
 def test_a_bug_of_ours_keeps_its_own_name() -> None:
-    with pytest.raises(ZeroDivisionError), told("here"):
+    with pytest.raises(ZeroDivisionError), readable_errors("here"):
         _ = 1 / 0
 
 
@@ -262,7 +262,7 @@ def test_what_goes_wrong_in_a_task_is_told_for_what_it_is(spark: SparkSession) -
             work()
             yield from batches
 
-        with told("here"):
+        with readable_errors("here"):
             spark.range(1).mapInArrow(task, "id BIGINT").collect()
 
     from pyspark.errors import PythonException
