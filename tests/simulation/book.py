@@ -94,7 +94,7 @@ class Book:
         m = self.messages[delivery.body.decode()]
         name, failures, now = m.letter.name, delivery.failures, self.world.clock.now()
         if failures > m.failed + m.charged:
-            self.wrong(f"{name} is said to have failed {failures} times, and has {m.failed} times")
+            self.wrong(f"{name} is counted as failed {failures} times, and has failed {m.failed} times")
         if failures >= self.plan.dead_after:
             self.wrong(f"{name} is run after {failures} failures of {self.plan.dead_after} allowed")
         if not m.exposed:
