@@ -33,7 +33,7 @@ def said(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 @BOTH_WAYS
-def test_a_step_is_said_once_however_often_the_clock_is_read(step: float, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_is_logged_once_however_often_the_clock_is_read(step: float, caplog: pytest.LogCaptureFixture) -> None:
     hand = ManualClock()
     clock = StepWatchingClock(hand)
     for _ in range(3):

@@ -68,7 +68,7 @@ def test_messages_that_succeed_at_once_are_counted_and_all_others_recorded(tmp_p
     assert len(told) == 24  # a hook hears of every attempt
 
 
-def test_the_arms_of_counted_messages_are_those_that_they_have_when_told(tmp_path: Path) -> None:
+def test_the_arms_of_counted_messages_are_those_that_they_have_when_recorded(tmp_path: Path) -> None:
     policy = POLICY.replace(arms={"brave": (0.3, {"dead_after": 9}), "patient": (0.3, {"dead_after": 7})})
     consume(tmp_path / "all", "all", policy, messages=200)
     consume(tmp_path / "counts", "counts", policy, messages=200)

@@ -181,7 +181,7 @@ def test_the_columns_of_a_retry_tell_its_delay_its_attempts_and_where_it_goes_in
         assert sql(tmp_path, "SELECT delay, max_attempts, failure_port FROM dms_limbo_delay") == [told]
 
 
-def test_a_retry_in_an_arm_is_told_with_the_terms_of_that_arm(tmp_path: Path) -> None:
+def test_a_retry_in_an_arm_is_parked_with_the_terms_of_that_arm(tmp_path: Path) -> None:
     failing = FailingHandler()
     policy = RedeliveryPolicy(7, 3600.0, "queue:dead", arms={"patient": (0.5, {"dead_after": 9, "backoff": 60.0})})
     with TestApp(app_of(tmp_path, failing, policy, delay="park")) as failing.test:
@@ -257,7 +257,7 @@ def test_a_restart_finds_what_was_parked(tmp_path: Path) -> None:
     assert parked(tmp_path) == 0
 
 
-def test_a_database_that_cannot_be_opened_is_told_before_anything_is_consumed(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened_is_reported_before_anything_is_consumed(tmp_path: Path) -> None:
     (tmp_path / "limbo.db").write_bytes(b"no database at all" * 100)
     failing = FailingHandler()
     with pytest.raises(ConfigError) as refused:

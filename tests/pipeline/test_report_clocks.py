@@ -30,7 +30,7 @@ def order(disorder: int, histories: int = 1_000) -> list[Row]:
 @pytest.mark.parametrize(
     ("rows", "disorder"), [([], 0), ([clock("a"), clock("b", 0.3)], 9), ([clock("a"), clock("b", None, "unknown")], 0)]
 )
-def test_nothing_is_said_where_nothing_is_wrong(rows: list[Row], disorder: int) -> None:
+def test_nothing_is_reported_where_nothing_is_wrong(rows: list[Row], disorder: int) -> None:
     known = clocks(rows, order(disorder))
     assert (told(known), cure(known)) == ([], "")
 
@@ -52,14 +52,14 @@ def test_a_corrected_clock_is_named_with_how_far_it_was_off() -> None:
         ((-4, 5), "between 4 s behind and 5 s ahead"),
     ],
 )
-def test_a_clock_that_changed_is_told_with_its_range(offsets: tuple[float, ...], says: str) -> None:
+def test_a_clock_that_changed_is_reported_with_its_range(offsets: tuple[float, ...], says: str) -> None:
     rows = [clock("b", offset, "corrected") for offset in offsets]
     assert says in told(clocks([clock("a"), *rows], order(0)))[0]
     summed = clock("b", min(offsets), "corrected") | {"most_us": round(max(offsets) * 1e6)}  # as they are read
     assert told(clocks([summed], order(0))) == told(clocks(rows, order(0)))
 
 
-def test_histories_that_contradict_themselves_are_told_with_their_share() -> None:
+def test_histories_that_contradict_themselves_are_reported_with_their_share() -> None:
     known = clocks([clock("a"), clock("b", None, "unknown")], order(120))
     first, second = told(known)
     assert first.startswith("The times of 120 of 1,000 messages that were tried more than once (12 %) contradict")

@@ -307,7 +307,7 @@ def test_a_version_is_refused_whole_when_one_of_its_policies_cannot_be_had_here(
     assert (refused.outcome, refused.sources) == ("refused", ["queue:orders", "queue:invoices"])
 
 
-def test_all_that_cannot_be_had_is_told_at_once(tmp_path: Path, log: Log) -> None:
+def test_all_that_cannot_be_had_is_reported_at_once(tmp_path: Path, log: Log) -> None:
     right = native(Rule("orders", 1000, 2), Rule("invoices", 1000, 2))
     wrong = native(Rule("orders", 60_000, 2), Rule("invoices", 70_000, 2))
     with Shop(tmp_path, right, "orders", "invoices", delay="hold") as shop:

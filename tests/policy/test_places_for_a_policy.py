@@ -94,7 +94,7 @@ def test_an_apps_own_table_in_toml_takes_every_language_as_text_and_as_the_name_
             same_death(failing.test, failing, spelling, CONSTANT)
 
 
-def test_a_policy_file_that_an_apps_table_names_and_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_policy_file_that_an_apps_table_names_is_reported_as_missing(tmp_path: Path) -> None:
     config = tmp_path / "app.toml"
     config.write_text("[tool.redeliver.app]\nurl = 'memory://'\npolicy = 'policy.xml'\n", "utf-8")
     with pytest.raises(PolicyError, match="no such file") as caught:

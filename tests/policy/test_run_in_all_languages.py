@@ -66,7 +66,7 @@ def test_the_dead_letter_names_the_policy_in_its_own_words(spelling: str, said: 
         (Expiry(), "; queue:DLQ.$"),  # as any other dead letter: nothing is said
     ],
 )
-def test_what_becomes_of_expired_messages_is_said_in_words(expiry: Expiry, said: str) -> None:
+def test_what_becomes_of_expired_messages_is_described_in_words(expiry: Expiry, said: str) -> None:
     assert RedeliveryPolicy(3, 1.0, expiry=expiry).text.endswith(said)
 
 

@@ -344,7 +344,7 @@ def test_a_foreign_name_in_a_foreign_place_is_unknown() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_file_full_of_unknown_elements_is_told_of_in_no_time() -> None:
+def test_a_file_full_of_unknown_elements_is_reported_in_no_time() -> None:
     inner = "".join(f"<unknown-{number}/>" for number in range(40_000))
     said = told(f"<address-setting match='#'>{inner}</address-setting>")
     assert said.count("passed over") == MOST_FINDINGS

@@ -73,7 +73,7 @@ def test_a_selector_lets_only_its_messages_come(world: ProtonWorld) -> None:
     assert [raw.body for raw in world.take_all(queue)] == [b"1", b"2"]
 
 
-def test_an_invalid_selector_is_said_at_start(world: ProtonWorld) -> None:
+def test_an_invalid_selector_is_reported_at_start(world: ProtonWorld) -> None:
     queue = world.new_queue()
     app = world.app()
     app.handler(queue, selector="region = = 'eu'")(Handler(world.now))

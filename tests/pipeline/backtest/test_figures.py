@@ -75,7 +75,7 @@ def test_one_bad_host_is_found_and_named() -> None:
     assert "host" not in broken(rows([1] * SLICES), hosts=hosts(600))
 
 
-def test_what_each_policy_came_to_is_told_where_there_are_several() -> None:
+def test_what_each_policy_came_to_is_reported_where_there_are_several() -> None:
     place = {"destination": "orders", "last_us": 0}
     arm = place | {"policy_version": "v slow", "messages": 200, "recovered": 180, "attempts": 700}
     main = place | {"policy_version": "v main", "messages": 2000, "recovered": 1000, "attempts": 9000}
