@@ -197,7 +197,7 @@ class PikaAdapter:
         self._ioloop.close()
 
     def _call(self, fn: Callable[[], Any]) -> None:
-        """On the adapter's thread; nothing once it has ended."""
+        """Call `fn` on the adapter's thread; never once the adapter has ended."""
         with self._calling:
             if not self._over:
                 self._ioloop.add_callback_threadsafe(fn)
@@ -297,7 +297,7 @@ class PikaAdapter:
         return ask()
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
-        """Its channel is closed, or its consumer was cancelled by the broker."""
+        """Note that the source's channel is closed, or that the broker cancelled its consumer."""
         self._sources.lost(source, error)
         if not self._link.is_open or self._link.closing:
             return
@@ -353,5 +353,5 @@ def _answer(answer: OnAnswer, found: int | RedeliverError) -> None:
 
 
 def adapter_from_url(url: BrokerUrl) -> PikaAdapter:
-    """The entry point of `rabbitmq+pika`."""
+    """Return the adapter for a URL of `rabbitmq+pika`, as its entry point."""
     return PikaAdapter(url)

@@ -49,7 +49,7 @@ _LADDER = VerbRecord(
 
 
 def verbs(version: str, number: tuple[int, ...]) -> tuple[VerbRecord, ...]:
-    """Of one broker; one row that says so for a series that was not tried."""
+    """Return the verbs of one broker; for a series that was not tried, one row that says so."""
     if number[:2] == (3, 10):
         return (*_ALIKE, *_CLASSIC, *_quorum_310(), *_timeout_310(), _limit("there is none unasked"))
     if number[:2] == (4, 3):

@@ -149,7 +149,7 @@ class PikaConnection:
         )
 
     def close(self) -> None:
-        """For good: no reopening."""
+        """Close the connection, and open it no more."""
         self._reconnector.close()
         self.drop()
 
@@ -190,7 +190,7 @@ class PikaConnection:
 
 
 def _short(error: BaseException) -> str:
-    """The cause at the bottom: pika wraps it several times over."""
+    """Return the text of the innermost cause: pika wraps errors several times over."""
     while True:
         inner = getattr(error, "exception", None) or (getattr(error, "exceptions", None) or error.args or [None])[-1]
         if not isinstance(inner, BaseException):

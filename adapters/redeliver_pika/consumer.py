@@ -46,14 +46,14 @@ class Consumer:
         self._resting = False
 
     def open(self, connection: Any) -> None:
-        """A new channel, and with it a new generation."""
+        """Open a new channel, and with it a new generation."""
         self.generation = next_generation()
         self._batch, self._window = [], AckWindow()
         self._channel, self._consumer = None, ""
         connection.channel(on_open_callback=partial(self._opened, self.generation))
 
     def abandon(self, *, by_nack: bool) -> None:
-        """The generation is over: nothing more is settled or handed over.
+        """End the generation: nothing more is settled or handed over.
 
         From 4.3 on (`by_nack`) what is unsettled is given back with a nack before the channel is closed: closing alone
         counts each of them towards a quorum queue's limit, even those that were only prefetched; a nack does not
@@ -132,7 +132,7 @@ class Consumer:
             self._gone(self, reason)
 
     def _cancelled(self, channel: Any) -> None:
-        """The broker ended the consumer (queue deleted, ack timeout): the channel's deliveries are its again."""
+        """Note that the broker ended the consumer (queue deleted, ack timeout), and has its deliveries again."""
         if channel is self._channel:
             self._gone(self, ConnectionError("the broker cancelled the consumer"))
 
@@ -184,7 +184,7 @@ class AckWindow:
         self._gone: set[int] = set()  # settled, above `_first`
 
     def decide(self, tag: int, settlement: Settlement) -> bool:
-        """False for a tag that is settled already."""
+        """Note a settlement. Return False for a tag that is settled already."""
         if tag < self._first or tag in self._gone or tag in self._accepted or tag in self._back:
             return False
         if settlement == "accepted":
@@ -194,7 +194,7 @@ class AckWindow:
         return True
 
     def take(self) -> tuple[int, list[int], list[int]]:
-        """What to write now: the top of a cumulative ack (0: none), single acks, and tags to give back."""
+        """Return what to write now: the top of a cumulative ack (0: none), single acks, and tags to give back."""
         top = 0
         first, accepted, gone = self._first, self._accepted, self._gone
         while True:

@@ -157,7 +157,7 @@ def _spelled(limits: list[int], limit: int | None) -> str:
 
 
 def _buried(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
-    """Where its dead letters go; empty: nowhere. What an exchange makes of them is not looked at."""
+    """Return where a queue's dead letters go; empty: nowhere. The exchange's bindings are not looked at."""
     exchange = arguments.get("x-dead-letter-exchange", policy.get("dead-letter-exchange"))
     key = arguments.get("x-dead-letter-routing-key", policy.get("dead-letter-routing-key"))
     if exchange is None:

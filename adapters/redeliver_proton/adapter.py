@@ -243,7 +243,7 @@ class ProtonAdapter:
         self._topology.route(wanted.source, routed, declare=declare, consuming=True)
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
-        """The broker refused or closed its link."""
+        """Note that the broker refused or closed the source's link."""
         self._sources.lost(source, error)
         source.abandon()  # also a link that was refused before it was ready
         if not self._connection.is_open or self._connection.closing:
@@ -294,5 +294,5 @@ class ProtonAdapter:
 
 
 def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
-    """The entry point of `artemis+proton`."""
+    """Return the adapter for a URL of `artemis+proton`, as its entry point."""
     return ProtonAdapter(url, ARTEMIS)

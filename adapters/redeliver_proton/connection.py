@@ -34,7 +34,7 @@ SUSPICIOUS = 2.0  # seconds of silence in a first handshake, after which is look
 
 
 def heartbeat_of(url: BrokerUrl) -> int:
-    """The option `heartbeat`, seconds; 0: none. ConfigError for anything but a whole number."""
+    """Return the option `heartbeat` in seconds; 0: none. Raises ConfigError for anything but a whole number."""
     text = url.options.get("heartbeat", str(HEARTBEAT))
     if not text.isascii() or not text.isdigit():
         raise ConfigError(
@@ -139,7 +139,7 @@ class ProtonConnection(proton.Handler):
         return transport
 
     def close(self) -> None:
-        """For good: no reopening."""
+        """Close the connection, and open it no more."""
         self._reconnector.close()
         self._cancel()
         if self._wire is None:
@@ -169,7 +169,7 @@ class ProtonConnection(proton.Handler):
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_session_remote_open(self, event: Any) -> None:
-        """Only now: a broker that refuses an anonymous user opens the connection before it closes it."""
+        """Note the open connection only now: a broker that refuses an anonymous user opens the connection before it closes it."""
         if not self.is_open and event.session == self.session:
             self._cancel()
             if (product := self.product) != self._dialect.product:
@@ -191,7 +191,7 @@ class ProtonConnection(proton.Handler):
         event.connection.close()
 
     def on_session_remote_close(self, event: Any) -> None:
-        """The broker ended the session: a protocol error of ours. All of it is opened anew."""
+        """Open everything anew: the broker ended the session, after a protocol error of ours."""
         self.abort(refusal(event.session.remote_condition))
 
     @property

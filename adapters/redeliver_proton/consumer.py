@@ -69,7 +69,7 @@ class Consumer(proton.Handler):
         self._rested: Callable[[], None] | None = None  # called when the drain is over
 
     def open(self, session: proton.Session, route: Route) -> None:
-        """A new link, and with it a new generation."""
+        """Open a new link, and with it a new generation."""
         self.abandon()
         self.generation = next_generation()
         self._batch, self._open, self._decided, self._owed = [], {}, [], 0
@@ -83,7 +83,7 @@ class Consumer(proton.Handler):
         link.open()
 
     def abandon(self) -> None:
-        """The generation is over: nothing more is settled or handed over.
+        """End the generation: nothing more is settled or handed over.
 
         Detaching gives back what is unsettled, uncounted: prefetched deliveries never count then (seen).
         """
@@ -128,7 +128,7 @@ class Consumer(proton.Handler):
             self._ready(self)
 
     def on_link_flow(self, event: Any) -> None:
-        """The broker has used up the credit, or given back what was left of it."""
+        """Note that the broker has used up the credit, or given back what was left of it."""
         if event.link == self._link and self._resting and not self._link.credit:
             self._link.drained()
             self._at_rest()
@@ -170,7 +170,7 @@ class Consumer(proton.Handler):
     # -- settling ---------------------------------------------------------------------------------
 
     def driver_delivery(self, tag: int) -> Any:
-        """The driver's own delivery; None for one that is settled, or being settled, already."""
+        """Return the driver's own delivery; None for one that is settled, or being settled, already."""
         return self._open.get(tag)
 
     def decide(self, tag: int, settlement: ConsumerSettlement) -> None:
@@ -223,13 +223,13 @@ def _annotations(settlement: DelayedRelease) -> dict[Any, Any]:
 
 
 def apply_selector(link: Any, selector: str) -> None:
-    """The broker's own filter on a receiving link."""
+    """Set the broker's own filter on a receiving link."""
     described = proton.Described(proton.symbol("apache.org:selector-filter:string"), selector)
     link.source.filter.put_dict({proton.symbol("selector"): described})
 
 
 def why_refused(wanted: Subscription, error: BaseException) -> RedeliverError:
-    """What it means that the broker refused to let a source be consumed."""
+    """Return the error that explains why the broker refused to let a source be consumed."""
     if wanted.selector and "filter" in str(error).lower():
         return ConfigError(
             f"its selector {wanted.selector!r} is refused ({error})",

@@ -139,7 +139,7 @@ class SenderLink(proton.Handler):
             self._link.close()
 
     def fail(self, why: str, unwritten: Verdict = "refused") -> None:
-        """It is of no use, says the broker: what was not written is refused. What was can be confirmed no more."""
+        """Give the link up, after the broker's refusal: copies not yet written are refused, others stay unconfirmed."""
         self.close()
         self.failed, self._unwritten = why, unwritten
         waiting, self.queue = list(self.queue), deque()
@@ -183,7 +183,7 @@ class SenderLink(proton.Handler):
 
 
 def seen_as(out: Outgoing) -> str:
-    """By the filter of a queue: of a dead letter the address that it comes from; RETURNS for a copy that goes back.
+    """Return what a queue's filter sees: a dead letter's original address; RETURNS for a copy that goes back.
 
     What goes back to where it was consumed was let in before, by headers that it still has.
     """
@@ -193,7 +193,7 @@ def seen_as(out: Outgoing) -> str:
 
 
 def outcome(delivery: proton.Delivery, state: int) -> tuple[Verdict, str]:
-    """What the broker says of one message. In a transaction the outcome is a provisional one, within the state."""
+    """Return the broker's outcome of one message. In a transaction it is provisional, within the state."""
     if state == proton.Delivery.ACCEPTED:
         return "ok", ""
     if state == TRANSACTIONAL:
@@ -228,14 +228,14 @@ class SenderLinks:
         self._session = session
 
     def down(self, why: str) -> None:
-        """The connection is lost."""
+        """Give all links up: the connection is lost."""
         self._session = None
         outlets, self._all = list(self._all.values()), OrderedDict()
         for outlet in outlets:
             outlet.fail(why, "unsent")
 
     def to(self, target: Destination) -> SenderLink:
-        """The link to a target, opened when there is none; only while connected."""
+        """Return the link to a target, and open it if there is none; only while connected."""
         outlet = self._all.get(target)
         if outlet is not None and outlet.state != "closed":
             self._all.move_to_end(target)
@@ -284,7 +284,7 @@ class SenderLinks:
         return f"the broker gives no credit for {', '.join(sorted(waiting))}" if waiting else ""
 
     def forget(self, generation: int) -> list[SentCopy]:
-        """What is not written yet for deliveries of a lost generation, and is not to be written any more."""
+        """Return the copies that are not written yet, for deliveries of a lost generation, and drop them."""
         gone: list[SentCopy] = []
         for outlet in self:
             gone += [sent for sent in outlet.queue if sent.generation == generation]

@@ -103,7 +103,7 @@ class TransactionRunner:
             job.answer("lost", f"the connection was lost: {error}")
 
     def move(self, job: TransferJob) -> None:
-        """One answer comes for each call."""
+        """Move a delivery in a transaction. One answer comes for each call."""
         if self._session is None:
             return job.answer("lost", "the connection is lost")
         self._queue.append(job)
@@ -118,7 +118,7 @@ class TransactionRunner:
     # -- one transaction --------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """As far as it goes just now; called again with each change of a link."""
+        """Go on as far as possible just now. Called again with each change of a link."""
         if self._stepping:
             return
         self._stepping = True
@@ -132,7 +132,7 @@ class TransactionRunner:
             self._stepping = False
 
     def _group(self) -> list[TransferJob]:
-        """The next move, and others with it where all their targets are healthy: one that refuses shares none."""
+        """Return the next move, and others with it if all their targets are healthy: one that refuses shares none."""
         jobs = [self._queue.popleft()]
         while self._queue and len(jobs) < TOGETHER and self._is_healthy(jobs[-1]) and self._is_healthy(self._queue[0]):
             jobs.append(self._queue.popleft())
@@ -142,7 +142,7 @@ class TransactionRunner:
         return all(target in self._healthy for target, _, _ in job.sends)
 
     def _prepare(self, now: _Transaction) -> None:
-        """Every link open, with credit for all: only then anything begins."""
+        """Open every link, and begin only when there is credit for all."""
         for job in list(now.jobs):
             if job.origin.driver_delivery(job.delivery.tag) is None:
                 self._drop(now, job, "abandoned", "its generation is over, or it is settled")
@@ -202,7 +202,7 @@ class TransactionRunner:
         return answered
 
     def _end(self, now: _Transaction) -> None:
-        """Every outcome is here: the originals join and it is committed, or all of it is undone."""
+        """End the transaction, with every outcome here: the originals join and it is committed, or all is undone."""
         originals = [job.origin.driver_delivery(job.delivery.tag) for job in now.jobs]
         if any(original is None for original in originals):
             now.refused.append("the original was lost meanwhile")

@@ -35,7 +35,7 @@ class Refused(ConnectionError):
 
     @property
     def forbids(self) -> bool:
-        """It is this user who may not."""
+        """Return whether it is this user who may not."""
         return "unauthorized" in self.name
 
 

@@ -124,7 +124,7 @@ class StompConnection:
         wire.open(self._hello(host))
 
     def close(self) -> None:
-        """For good: with a goodbye where there is somebody to answer it."""
+        """Close the connection for good, with a goodbye if there is somebody to answer it."""
         self._reconnector.close()
         if self.is_open:
             self._goodbye = "goodbye"
@@ -163,7 +163,7 @@ class StompConnection:
     # -- on the loop's thread -------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        """One wake-up for all that has come."""
+        """Take all frames that have come, in one wake-up."""
         self._called = False
         frames: list[RawFrame] = []
         while self._inbox:
@@ -188,7 +188,7 @@ class StompConnection:
             self._frames(frames)
 
     def _greeted(self, frames: list[RawFrame]) -> list[RawFrame]:
-        """The answer to CONNECT; what comes behind it."""
+        """Take the answer to CONNECT, and return the frames behind it."""
         first, *rest = frames
         if first.cmd == "CONNECTED" and (other := other_product(first.headers)):
             self._refusal = ConfigError(

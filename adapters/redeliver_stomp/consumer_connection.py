@@ -63,15 +63,15 @@ class ConsumerConnection:
         self.link.abort(error)
 
     def expect(self, answer: OnReceipt) -> str:
-        """The id for a `receipt` header."""
+        """Return the id for a `receipt` header."""
         return self._receipts.expect(answer)
 
     def request(self, command: str, headers: list[tuple[str, str]], answer: OnReceipt, body: bytes = b"") -> None:
-        """A frame and its answer; there is none when the connection is lost before."""
+        """Send a frame that asks for an answer; none comes if the connection is lost before."""
         self.write(encode(command, [*headers, ("receipt", self.expect(answer))], body))
 
     def route(self, subscription: str, to: OnFrame | None) -> None:
-        """Where the messages of a subscription id go; None: nowhere any more."""
+        """Set where the messages of a subscription id go; None: nowhere any more."""
         if to is None:
             self._routes.pop(subscription.encode(), None)
         else:

@@ -37,11 +37,11 @@ class StompLoop:
         self._queue.put(None)
 
     def call(self, fn: Callable[[], Any]) -> None:
-        """On the thread, as soon as it comes to it; from any thread."""
+        """Call `fn` on the loop's thread, as soon as it comes to it. From any thread."""
         self._queue.put(fn)
 
     def at_end_of_turn(self, fn: Callable[[], Any]) -> None:
-        """Once, after all that waits now. On the thread only; the same function counts once."""
+        """Call `fn` once, after all that waits now. On the loop's thread only; the same function counts once."""
         self._soon[fn] = None
 
     def call_later(self, seconds: float, fn: Callable[[], Any]) -> LoopTimer:

@@ -94,7 +94,7 @@ class Publisher:
             self._copies.add(sent)
 
     def forget(self, generation: int) -> None:
-        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        """Drop copies that are not written yet, for deliveries of a lost generation."""
         self._copies.forget(generation)
 
     def _write(self, sent: _UnansweredCopy) -> None:

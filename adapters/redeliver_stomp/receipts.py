@@ -21,13 +21,13 @@ class Receipts:
         self._waiting: dict[bytes, OnReceipt] = {}
 
     def expect(self, answer: OnReceipt) -> str:
-        """The id for a `receipt` header."""
+        """Return the id for a `receipt` header."""
         name = f"r{next(self._numbers)}"
         self._waiting[name.encode()] = answer
         return name
 
     def take(self, frame: RawFrame) -> bool:
-        """A RECEIPT, or an ERROR that names one; False when nobody waits for it."""
+        """Take a RECEIPT, or an ERROR that names one. Return False if nobody waits for it."""
         answer = self._waiting.pop(frame.raw(b"receipt-id"), None)
         if answer is None:
             return False

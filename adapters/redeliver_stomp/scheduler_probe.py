@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 def probe_scheduler(connection: ConsumerConnection, answer: Callable[[bool], None]) -> None:
-    """One answer, unless the connection is lost before; no answer of the broker's in time counts as off."""
+    """Answer once whether the broker delays messages, unless the connection is lost; silence counts as off."""
     name = f"probe{next(_numbers)}"
     queue = f"/temp-queue/redeliver-{name}"
     done = False

@@ -30,12 +30,12 @@ def mark_of(frame: RawFrame) -> Mark:
 
 
 def odd(message_id: bytes) -> bool:
-    """An id, as on the wire, that is none of a broker's own: an ack of it closes the connection."""
+    """Return whether an id, as on the wire, is none of a broker's own: an ack of it may close the connection."""
     return _OWN_ID.match(message_id) is None
 
 
 def doubtful(frame: RawFrame) -> bool:
-    """It may be one of those; what AMQP producers send is watched in any case."""
+    """Return whether a message may have such an id; messages of AMQP producers are watched in any case."""
     return b"\nJMS_AMQP_" in frame.head or odd(frame.raw(b"message-id"))
 
 
@@ -59,7 +59,7 @@ class UnackableMessages:
         return bool(self._marks) and mark_of(frame) in self._marks
 
     def hopeless(self, mark: Mark) -> bool:
-        """This broker was seen to close a connection for an ack of such an id."""
+        """Return whether this broker was seen to close a connection for an ack of such an id."""
         return self._broker in _proved and odd(mark[0])
 
     def add(self, mark: Mark) -> None:

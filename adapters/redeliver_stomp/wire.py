@@ -76,7 +76,7 @@ class StompSocket(Transport):
                 wanted.shutdown(socket.SHUT_RDWR)
 
     def write(self, data: bytes) -> int:
-        """As much of `data` as can be written now without waiting: bytes. OSError."""
+        """Write as much of `data` as goes without waiting, and return how many bytes. Raises OSError."""
         wanted, queue = self.socket, self.send_queue
         if wanted is None or (queue is None and not self.blocking):
             raise ConnectionAbortedError("the connection is closed")

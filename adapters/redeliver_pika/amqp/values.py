@@ -43,7 +43,7 @@ class NotEncodable(ValueError):
         return f"{self.path}: {self.reason}" if self.path else self.reason
 
     def under(self, step: str) -> "NotEncodable":
-        """The same, seen from one level further out: `step` is a key or `[index]`."""
+        """Return this error, seen from one level further out: `step` is a key or `[index]`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         self.path = f"{step}{joint}{self.path}"
         return self

@@ -77,7 +77,7 @@ class ChannelScope(SettlementScope):
 
     @classmethod
     def of(cls, channel: Any) -> ChannelScope:
-        """The one of this channel object; it is kept on it, and goes with it."""
+        """Return the scope of this channel object. The channel keeps its scope, and takes it along."""
         found: ChannelScope | None = vars(channel).get("_redeliver_scope")
         if found is None:
             found = channel._redeliver_scope = cls(channel)
@@ -107,7 +107,7 @@ class ChannelScope(SettlementScope):
     # -- generations ------------------------------------------------------------------------------
 
     def generation(self, consumer: Hashable, listener: RunListener) -> int:
-        """Of this consumer tag on this channel as it is open now."""
+        """Return the generation of this consumer tag on this channel as it is open now."""
         if not self._attached:
             self._attached, self._first, self._top, self._mixed = True, 0, 0, False
             self.clear()
@@ -126,7 +126,7 @@ class ChannelScope(SettlementScope):
         super().retire(consumer)
 
     def recovered(self) -> None:
-        """The broker takes back every unsettled message of the channel; each comes again under another tag."""
+        """Give up every unsettled message of the channel: the broker sends each again under another tag."""
         self.abandon_all()
         self._open = {tag: run for tag, run in self._open.items() if run.inside}
         if self.by_hand is not None:
@@ -268,7 +268,7 @@ class ChannelScope(SettlementScope):
         )
 
     def _closing(self, *args: Any, **kwargs: Any) -> Any:
-        """A callback that closes its channel right after a message gets that one settled first."""
+        """Settle the message in hand first, for a callback that closes its channel right after it."""
         self.closing()
         return self._close(*args, **kwargs)
 

@@ -73,15 +73,15 @@ class PulledMessage:
         return None if self._run is None else self._run.delivery
 
     def ack(self) -> None:
-        """Success, now."""
+        """Settle the message as handled, at once."""
         self._settle(ACK)
 
     def reject(self, reason: str = "rejected by the consumer") -> None:
-        """To the dead letters."""
+        """Send the message to the dead letters."""
         self._settle(Reject(reason))
 
     def requeue(self) -> None:
-        """A failure: again, when the policy says."""
+        """Count a failure: the message comes again when the policy says."""
         self._settle(Requeued("requeue"))
 
     def _settle(self, settlement: Exception) -> None:
@@ -196,7 +196,7 @@ class _LoopRunner(_PullRunner):
             run.scope.settle(run.delivery, "released")
 
     def passed(self, run: CallbackRun) -> None:
-        """The loop asks for the next message; this one may still be unsettled."""
+        """End the run of a message whose loop has asked for the next one; it may still be unsettled."""
         if run.in_hand and run.settlement is None:
             self.ended(run, None)
 

@@ -112,7 +112,7 @@ class ChannelTransaction:
                 self._by_commit.discard(tag)
 
     def end(self) -> None:
-        """The tags of the channel mean nothing any more: forget what was to be written."""
+        """Forget what was to be written, because the tags of the channel mean nothing any more."""
         self._settled.clear()
         self._ours.clear()
         self._by_hand.clear()

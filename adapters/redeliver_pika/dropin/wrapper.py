@@ -112,7 +112,7 @@ class PikaCallbackRunner(CallbackRunner):
         return self._user_connection.blocking and self.over and isinstance(error, AMQPConnectionError)
 
     def _flush(self, scope: ChannelScope) -> None:
-        """A BlockingConnection writes only when it is polled; by hand each ack does that."""
+        """Write the acks of a BlockingConnection, which writes only when it is polled; each ack by hand polls it."""
         connection = self._user_connection
         waits = connection.blocking and connection.is_open and not getattr(scope.channel, "_pending_events", ())
         if waits and connection.raw._get_write_buffer_size():  # an ack of the callback's own was sent at once
@@ -198,7 +198,7 @@ class Redelivering:
                 self._refuse(scope, method, error)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a function is: `@redelivering(...)` may stand above a method."""
+        """Bind the wrapper to an instance, as a function is bound: `@redelivering(...)` may stand above a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:

@@ -147,7 +147,7 @@ class CodeTransaction:
     # -- what the broker answers ------------------------------------------------------------------
 
     def answered(self, refusal: str) -> None:
-        """The outcome of a commit has come, and the code has not heard it yet."""
+        """Note the outcome of a commit, of which the code has not heard yet."""
         if self.state != "committing":
             return
         self.state = "over"
@@ -161,7 +161,7 @@ class CodeTransaction:
                 run.listener.code_settled(run, ACK)
 
     def heard(self) -> None:
-        """The code has heard the outcome: after an abort each delivery has failed once."""
+        """Note that the code has heard the outcome: after an abort each delivery has failed once."""
         if self.state == "aborting":
             self.state = "over"
             for run, failure in self._aborted:
@@ -174,7 +174,7 @@ class CodeTransaction:
                 _fail(run, TransactionUndone(f"the broker refused to commit its transaction: {refusal}"))
 
     def lost(self) -> None:
-        """The connection is lost: there will be no outcome, which is neither success nor failure."""
+        """Note that there will be no outcome, because the connection is lost: that is neither success nor failure."""
         self.state, self._joined = "over", []
         self._written.clear()
 

@@ -93,7 +93,7 @@ class LinkCopyPublisher(CopyPublisher):
         return session
 
     def down(self, error: BaseException) -> None:
-        """The connection is lost. Our sessions are freed: the driver would open them again with the next one."""
+        """Free our sessions after a lost connection: the driver would open them again with the next one."""
         self._checking = False
         self._known.clear()
         self._topology.disconnected(error)

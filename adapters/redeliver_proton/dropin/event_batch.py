@@ -29,7 +29,7 @@ class EventBatch:
         self._other = False  # the first in the queue is of another kind, and nobody has seen it
 
     def next(self) -> Any:
-        """The delivery that is next, taken in the place of the one in hand; None where the driver is to go on."""
+        """Return the next delivery, in the place of the one in hand; None if the driver has to go on."""
         if self._container._yield or not self._queue.more():
             return None
         self._queue.pop()
@@ -57,14 +57,14 @@ class EventBatch:
 
 
 def others_listen(event: Any, ours: Iterable[Any]) -> bool:
-    """Whether a handler of the user's is called with this event of a delivery, beside `ours`."""
+    """Return whether a handler of the user's is called with this event of a delivery, beside `ours`."""
     known = {id(part) for part in ours}
     roots = (event.handler or event.container.handler, event.container.global_handler)
     return any(id(part) not in known and _listens(part) for root in roots for part in _parts(root))
 
 
 def _parts(handler: Any) -> Iterator[Any]:
-    """It, and those that are called because it is."""
+    """Yield a handler, and the handlers that are called because it is."""
     yield handler
     below = getattr(handler, "base", None)  # of the driver's own, around a global handler
     for part in (*getattr(handler, "handlers", ()), *(() if below is None else (below,))):

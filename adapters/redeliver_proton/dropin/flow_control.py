@@ -29,7 +29,7 @@ class PausingFlow(proton.Handler):
             self.on_unhandled("on_delivery", event)
 
     def again(self, link: Any) -> None:
-        """It is paused no longer."""
+        """Let the driver give credit to a link that is paused no longer."""
         self._flow.on_link_flow(SimpleNamespace(link=link))
 
     def on_unhandled(self, method: str, *args: Any) -> None:
@@ -62,7 +62,7 @@ class CodeCredit:
         return int(self._link.credit)
 
     def failed(self, tag: int, before: int, *, settled: bool) -> None:
-        """A callback ended by an exception. `settled`: its message has left already."""
+        """Note that a callback ended with an exception. `settled`: its message has left already."""
         if self._link.credit > before:
             return
         if settled:
@@ -71,17 +71,17 @@ class CodeCredit:
             self._owed.add(tag)
 
     def succeeded(self, tag: int) -> None:
-        """The code's transaction is committed: the code hears of it, and can give credit."""
+        """Note that the code's transaction is committed: the code hears of it, and can give credit."""
         self._owed.discard(tag)
 
     def left(self, tag: int) -> None:
-        """A message is settled."""
+        """Note that a message is settled."""
         if tag in self._owed:
             self._owed.discard(tag)
             self._pay()
 
     def resume(self) -> None:
-        """The source is paused no longer."""
+        """Pay the credit that waited while the source was paused."""
         unpaid, self._unpaid = self._unpaid, 0
         for _ in range(unpaid):
             self._pay()

@@ -92,7 +92,7 @@ class LinkScope(SettlementScope):
             self.code_credit.left(delivery.tag)
 
     def write(self, delivery: Delivery, settlement: Settlement) -> None:
-        """The callback may have closed the link by now: the driver writes outcomes before it detaches."""
+        """Write an outcome. The callback may have closed the link: the driver writes outcomes before it detaches."""
         found = self._unsettled.pop(delivery.tag)
         if delivery.tag in self._committed:
             self._committed.discard(delivery.tag)
@@ -149,7 +149,7 @@ class LinkScope(SettlementScope):
         return True
 
     def committed(self, delivery: Delivery) -> bool:
-        """A commit has settled a delivery. Return False if it is not ours any more."""
+        """Note that a commit has settled a delivery. Return False if it is not ours any more."""
         self._promised.pop(delivery.tag, None)
         if not self.settleable(delivery):
             return False
@@ -159,7 +159,7 @@ class LinkScope(SettlementScope):
         return True
 
     def left_transaction(self, delivery: Delivery) -> bool:
-        """A transaction with a delivery in it was undone. Return False if the delivery is not ours any more."""
+        """Note that a delivery's transaction was undone. Return False if the delivery is not ours any more."""
         self._promised.pop(delivery.tag, None)
         found = self._unsettled.get(delivery.tag)
         if found is None or not self.settleable(delivery):
@@ -185,7 +185,7 @@ class DeliveryHandle(proton.Delivery):
         self.__dict__["_run"] = run  # past the driver, which keeps attributes with its own delivery
 
     def update(self, state: Any) -> None:
-        """A terminal state is the settlement; the first one counts.
+        """Take a terminal state as the settlement; the first one counts.
 
         Raises RefusedHere for what cannot be done in a transaction through the wrapper.
         """

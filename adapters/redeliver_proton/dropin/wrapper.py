@@ -90,7 +90,7 @@ class ProtonCallbackRunner(CallbackRunner):
         return self._user_connection.finished
 
     def begin_anew(self) -> None:
-        """Its connection was lost, and may come back: nothing is halted, nothing waits in a turn of the loop."""
+        """Begin anew after a lost connection, which may come back: nothing is halted or waits in a turn of the loop."""
         self._incoming.paused.clear()
         self.move_to(self._user_connection, self._publisher)
 
@@ -122,11 +122,11 @@ class ProtonCallbackRunner(CallbackRunner):
             raise Requeued("Release") from error
 
     def passes(self, error: BaseException) -> bool:
-        """What the code cannot have from a wrapper ends its container, as an exception does without one."""
+        """Return whether an error ends the container, as an exception does without a wrapper."""
         return isinstance(error, RefusedHere)
 
     def refused(self, run: CallbackRun, error: RefusedHere) -> None:
-        """The code asked for what a wrapper cannot do: its message stays unsettled, in no transaction."""
+        """Leave a message unsettled, in no transaction, whose code asked for what a wrapper cannot do."""
         run.scope.withdraw(run)
         super().refused(run, error)
 
@@ -163,7 +163,7 @@ class WrappedHandler(proton.Handler):
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_reactor_init(self, event: Any) -> None:
-        """The container begins: what the code does on its connections is seen from the first moment."""
+        """Watch the connections of a container from its beginning, so that everything that the code does is seen."""
         ConnectionWatch.of(event.container)
         self.on_unhandled("on_reactor_init", event)
 
@@ -212,7 +212,7 @@ class WrappedHandler(proton.Handler):
         return self.scope_of(link) is not None
 
     def scope_of(self, link: Any) -> LinkScope | None:
-        """Its messages are ours if it has one."""
+        """Return the scope of a link; the wrapper takes the messages of links that have one."""
         return self._user_connection.scopes.get(link) if self._user_connection is not None else None
 
     def _open_scope(self, event: Any, link: Any) -> LinkScope:

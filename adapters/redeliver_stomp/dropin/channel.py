@@ -80,7 +80,7 @@ class ConnectionScope(SettlementScope):
 
     @classmethod
     def of(cls, connection: Any) -> ConnectionScope:
-        """The one of this connection object; it is kept on it, and goes with it."""
+        """Return the scope of this connection object, which keeps it."""
         found: ConnectionScope | None = vars(connection).get("_redeliver_scope")
         if found is None:
             found = connection._redeliver_scope = cls(connection)
@@ -167,7 +167,7 @@ class ConnectionScope(SettlementScope):
         return ack(delivery.native.raw(b"ack"), escaped(transaction).encode(), escaped(receipt).encode())
 
     def _try(self, delivery: Delivery) -> None:
-        """An ACK of which it is not known whether the broker survives the sight of it."""
+        """Send an ACK for which the broker may close the connection."""
         if not self._may_try(delivery):
             return
         wanted = self._receipts.pop(delivery.tag, None)  # by the callback
@@ -213,7 +213,7 @@ class ConnectionScope(SettlementScope):
             log.debug("an ack did not go out: %r", error)
 
     def ack_headers(self, tag: DeliveryTag) -> list[tuple[str, str]]:
-        """What names a delivery in an ACK frame."""
+        """Return the headers that name a delivery in an ACK frame."""
         return [("message-id", tag[0]), ("subscription", tag[1])] if self._old else [("id", tag)]
 
     def tag_of(self, headers: dict[str, str]) -> DeliveryTag:
@@ -284,7 +284,7 @@ class ConnectionScope(SettlementScope):
         self._subscribe(f"/queue/{private_queue(source)}", mine.id, "client-individual", prefetch)
 
     def _wanted(self, destination: str, name: str, headers: dict[str, Any], ack: str) -> SubscribedSource | None:
-        """None for what cannot be redelivered: browsers, temporary destinations."""
+        """Return what a SUBSCRIBE asks for; None for what cannot be redelivered: browsers, temporary destinations."""
         plain = destination.partition("?")[0]
         known = plain.strip().startswith(("/queue/", "/topic/", *TEMPORARY))
         found = destination_of(plain.strip()) if known else Destination(plain, "queue")  # as ActiveMQ takes it
@@ -322,7 +322,7 @@ class ConnectionScope(SettlementScope):
         return not withheld
 
     def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:
-        """A callback that unsubscribes right after a message gets that one settled first."""
+        """Settle the message in hand first, for a callback that unsubscribes right after it."""
         mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
         if mine and self.user_connection.here:
             self.closing()

@@ -154,7 +154,7 @@ class ConnectionCopyPublisher(CopyPublisher):
         self._user_connection.cut()
 
     def lost(self) -> None:
-        """Every delivery of the connection has been abandoned."""
+        """Answer what waits, after every delivery of the connection has been abandoned."""
         waiting, self._waiting = self._waiting, {}
         self._moves.clear()
         for tell in waiting.values():

@@ -70,13 +70,13 @@ class StompCallbackRunner(CallbackRunner):
         self._scheduled = True  # as far as is known
 
     def subscribed(self, to: SubscribedSource) -> None:
-        """ConfigError, PolicyError out of the user's `subscribe`, before anything is sent."""
+        """Check a subscription before it is sent. Raises ConfigError or PolicyError out of the user's `subscribe`."""
         if to.source is not None:
             self._prefetch[to.source] = to.prefetch
             self.learn(to.source)
 
     def learn(self, source: Destination) -> None:
-        """A window that is smaller than usual, or a topic that others hear too, leaves fewer ways."""
+        """Adapt the plan: a smaller window than usual, or a topic that others hear too, leaves fewer ways to wait."""
         known, can = self.capabilities, self.capabilities
         if source.kind == "topic" and not source.subscription:
             can = replace(can, schedule=None)
@@ -94,7 +94,7 @@ class StompCallbackRunner(CallbackRunner):
         self._plans[source] = replace(plan, ways=replace(plan.ways, budget=budget, hold_max=longest, schedule=schedule))
 
     def message(self, to: SubscribedSource, frame: Any, raw: RawFrame) -> None:
-        """One MESSAGE that is still the connection's."""
+        """Take one MESSAGE of the connection that is still open."""
         source = to.source or destination_of(frame.headers.get("destination", ""))
         if source is None:
             return log.error("a message without a destination is left alone: %r", raw.head[:200])
@@ -187,7 +187,7 @@ class Redelivering:
             on_disconnected()
 
     def on_message(self, frame: Any) -> None:
-        """On the receiver thread: handed over, no more."""
+        """Hand the message over to our thread. Called on the receiver thread."""
         scope = self._scope
         name = frame.headers.get("subscription")
         to, raw = scope.subscriptions.get(name), getattr(frame, RAW, None)
@@ -201,7 +201,7 @@ class Redelivering:
             scope.user_connection.hop(self._come)
 
     def _come(self) -> None:
-        """On our thread: what has come until now."""
+        """Take the messages that have come until now. On our thread."""
         self._called = False
         user_connection = self._scope.user_connection
         try:

@@ -65,7 +65,7 @@ class ArtemisManagement(proton.Handler):
         self._ask({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, (), answer)
 
     def lost(self, error: BaseException) -> None:
-        """The connection is gone: every open question is answered."""
+        """Answer every open question: the connection is gone."""
         self._deny(BrokerUnavailable(f"the connection was lost: {error}", code="connection-lost"))
 
     def _ask(self, names: dict[str, str], arguments: Any, answer: OnReply) -> None:

@@ -34,7 +34,7 @@ BROKERS_ANNOTATIONS = (
 
 
 def capabilities(version: str) -> Capabilities:
-    """The record of one broker version. What concerns delays holds of quorum queues only: see `capabilities_at`."""
+    """Return the record of one broker version. Its delays are those of quorum queues: see `capabilities_at`."""
     number = version_of(version)
     delays = number >= DELAYING
     return Capabilities(
@@ -70,7 +70,7 @@ def capabilities(version: str) -> Capabilities:
 
 
 def records() -> tuple[Capabilities, ...]:
-    """The record of each version that was tried, and of those that were not; for the table of verbs."""
+    """Return the record of each version that was tried, and of those that were not; for the table of verbs."""
     named = {version: version for version in TRIED} | UNTRIED
     return tuple(replace(capabilities(version), broker_version=name) for name, version in named.items())
 
@@ -87,5 +87,5 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def queue_of(destination: Destination) -> str:
-    """The queue of a destination: a subscription is the queue of its name, bound to the topic exchange."""
+    """Return the queue of a destination: a subscription is the queue of its name, bound to the topic exchange."""
     return destination.subscription or destination.name

@@ -61,7 +61,7 @@ class RabbitTopology:
         *,
         declare: bool,
     ) -> None:
-        """Only a quorum queue keeps a message back; one that we are to make will be one."""
+        """Answer the capabilities of a source: only a quorum queue keeps a message back, and we make quorum queues."""
 
         def found(queue: Mapping[str, Any] | RedeliverError) -> None:
             if isinstance(queue, DestinationMissing) and (declare or source.kind == "topic"):
@@ -79,7 +79,7 @@ class RabbitTopology:
         self._find(source, found)
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None]) -> None:
-        """What is missing is ours to make, without a limit."""
+        """Answer the limit of a source; a missing queue is ours to make, without a limit."""
 
         def found(queue: Mapping[str, Any] | RedeliverError) -> None:
             if isinstance(queue, DestinationMissing):
@@ -108,7 +108,7 @@ class RabbitTopology:
     # -- routes -----------------------------------------------------------------------------------
 
     def route(self, target: Destination, answer: OnRoute, *, declare: bool = False, consuming: bool = False) -> None:
-        """How a copy to `target` must go so that a queue keeps it; the queue is made when missing and `declare`."""
+        """Answer how a copy to `target` must go so that a queue keeps it. A missing queue is made with `declare`."""
         if target.kind == "topic" and not target.subscription:
             return answer(Route(f"/exchanges/{_coded(TOPICS)}/{_coded(target.name)}"))  # without a queue: given back
 
