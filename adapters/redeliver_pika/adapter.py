@@ -44,7 +44,7 @@ LADDER_PATIENCE = 5.0  # seconds after which a source is consumed although its l
 
 
 class PikaAdapter:
-    """The `Adapter` of `rabbitmq+pika`."""
+    """Is the `Adapter` of `rabbitmq+pika`."""
 
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url
@@ -211,7 +211,7 @@ class PikaAdapter:
         self._ended()
 
     def _ended(self) -> None:
-        """Both connections are closed, and we wanted that."""
+        """Note that both connections are closed, as we wanted."""
         if self._link.closing and self._link.connection is None and self._publisher.is_closed:
             self._closed.set()
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What AMQP 0-9-1's verbs really do on RabbitMQ, by version and type of queue. Pure; `test_verbs` tries each."""
+"""Lists what AMQP 0-9-1's verbs really do on RabbitMQ, by version and type of queue. `test_verbs` tries each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One source on one channel: its generation, its batches, its acks. On the thread of the adapter's I/O loop."""
+"""Consumes one source on one channel: generation, batches, acks. On the thread of the adapter's I/O loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 
 class Consumer:
-    """A subscription through its generations; each channel is one."""
+    """Consumes a subscription through its generations; each channel is one."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: confirms, `mandatory`, and no second copy while the first may still be answered.
+"""Publishes copies with confirms and `mandatory`, and no second copy while the first may still be answered.
 
 On the thread of the adapter's I/O loop. A copy counts as sent on the broker's confirm, when it was not returned before
 (confirm-before-settle). Silence closes the link before it is reported (failed-target); a broker in memory alarm stops
@@ -53,7 +53,7 @@ class _SentCopy:
 
 
 class PublishTimers(Protocol):
-    """What is needed of a loop."""
+    """Is what the publisher needs of a loop."""
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> object: ...
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rungs of each source: found or made, and when they can be trusted with a copy (exact-copies).
+"""Finds or makes the rungs of each source, and knows when they can be trusted with a copy (exact-copies).
 
 A quorum queue that is killed within seconds of its declaration comes back empty, confirmed messages included, and the
 broker does not tell how old a queue is. So a marker is left for other processes, and for this one after a restart:

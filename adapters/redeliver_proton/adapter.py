@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A broker through proton: one thread, two connections, a link for each source and each target.
+"""Connects to a broker through proton: one thread, two connections, a link for each source and each target.
 
 The thread runs proton's engine and nothing else: it reads frames, hands batches over, writes settles, publishes and
 transactions, runs timers. Every public method may be called from any thread and returns at once.
@@ -43,7 +43,7 @@ log = logging.getLogger("redeliver_mw.proton")
 
 
 class ProtonAdapter:
-    """The `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
+    """Is the `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
 
     def __init__(self, url: BrokerUrl, dialect: BrokerDialect = ARTEMIS) -> None:
         self._url, self._dialect = url, dialect
@@ -175,7 +175,7 @@ class ProtonAdapter:
         self._ended()
 
     def _ended(self) -> None:
-        """Both connections are closed, and we wanted that."""
+        """Note that both connections are closed, as we wanted."""
         if self._connection.closing and self._connection.is_down and self._publisher.is_closed:
             self._closed.set()
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the brokers themselves do with messages that come back too often, as their managements tell it. Pure."""
+"""Reads from the managements what brokers themselves do with messages that come back too often. Pure."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _Deliver = Callable[[Destination, int, int, bytes], Delivery]
 
 
 class Browses:
-    """All looks of one connection; each ends with its answer, or with the connection."""
+    """Keeps all looks of one connection; each ends with its answer, or with the connection."""
 
     def __init__(
         self, loop: ProtonLoop, connection: ProtonConnection, topology: BrokerTopology, deliver: _Deliver

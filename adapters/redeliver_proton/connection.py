@@ -114,7 +114,7 @@ class ProtonConnection(proton.Handler):
             self._loop.call_later(SUSPICIOUS, lambda: self._suspect(connection))
 
     def _suspect(self, connection: proton.Connection) -> None:
-        """Nothing has come of the first handshake yet: Artemis is silent for 10 s where TLS meets a port in clear."""
+        """Suspect a port in clear when no first handshake comes: Artemis is silent for 10 s if TLS meets one."""
         if connection is not self.connection or self.is_open:
             return
 
@@ -169,7 +169,7 @@ class ProtonConnection(proton.Handler):
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_session_remote_open(self, event: Any) -> None:
-        """Note the open connection only now: a broker that refuses an anonymous user opens the connection before it closes it."""
+        """Note that the connection is open: a broker that refuses an anonymous user opens and closes it before this."""
         if not self.is_open and event.session == self.session:
             self._cancel()
             if (product := self.product) != self._dialect.product:

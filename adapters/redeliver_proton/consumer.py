@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One source on one receiving link: its generation, its credit, its batches, its settles. On the loop's thread."""
+"""Consumes one source on one receiving link: generation, credit, batches, settlements. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class DelayedRelease:
-    """A settlement: released, to come back at a time (seconds since 1970; None: at once) with these headers on it."""
+    """Is a settlement: released, to come back at a time (seconds since 1970; None: at once) with these headers."""
 
     marks: Mapping[str, str]
     at: float | None
@@ -42,7 +42,7 @@ MARK = "x-opt-"  # what an annotation's name has to begin with
 
 
 class Consumer(proton.Handler):
-    """A subscription through its generations; each link is one."""
+    """Consumes a subscription through its generations; each link is one."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The id by which the broker swallows a second try of one copy, and nothing else.
+"""Makes the id by which the broker drops a second try of one copy, and nothing else.
 
 Our copy id alone would do that too well. It is a hash of the message's own id where it has no other past; a
 producer that gives every message the same id, and no time, makes equal copy ids day after day, and the broker
@@ -21,7 +21,7 @@ SIZE = 10_000  # salts that are remembered
 
 
 class DuplicateIdSalts:
-    """On the loop's thread."""
+    """Keeps the salts of duplicate ids. On the loop's thread."""
 
     def __init__(self) -> None:
         self._run = os.urandom(6).hex()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing connection: outcomes, and no second copy while the first may still be answered.
+"""Publishes copies and takes their outcomes: no second copy while the first may still be answered.
 
 On the loop's thread. A copy counts as sent when the broker accepted it, on a target that keeps it
 (confirm-before-settle). Silence closes the connection before it is reported (failed-target); a link without

@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True, eq=False)
 class SentCopy:
-    """One message on its way."""
+    """Holds one message on its way."""
 
     data: bytes
     answer: OnAnswer
@@ -51,7 +51,7 @@ class SentCopy:
 
 
 class SenderLink(proton.Handler):
-    """One link to one target; `failed` says why it cannot be had. A failed one is not used again."""
+    """Sends on one link to one target; `failed` says why there is none. A failed link is not used again."""
 
     def __init__(self, target: Destination, changed: Callable[[], None]) -> None:
         self.target = target
@@ -213,7 +213,7 @@ def outcome(delivery: proton.Delivery, state: int) -> tuple[Verdict, str]:
 
 
 class SenderLinks:
-    """The links of one connection: looked up before each is opened, anew after each reconnect."""
+    """Keeps the links of one connection: looked up before each is opened, anew after each reconnect."""
 
     def __init__(self, topology: BrokerTopology, changed: Callable[[], None] = lambda: None) -> None:
         self._topology, self._changed = topology, changed

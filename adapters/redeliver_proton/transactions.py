@@ -37,7 +37,7 @@ _ACCEPTED = proton.Described(proton.ulong(0x24), [])
 
 
 class TransferOrigin(Protocol):
-    """Where originals are unsettled."""
+    """Is where originals are unsettled."""
 
     def driver_delivery(self, tag: int) -> Any: ...  # the driver's delivery, or None
     def done(self, tag: int) -> None: ...
@@ -45,7 +45,7 @@ class TransferOrigin(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TransferJob:
-    """One move."""
+    """Is one move."""
 
     origin: TransferOrigin
     delivery: Delivery
@@ -65,7 +65,7 @@ class _Transaction:
 
 
 class TransactionRunner:
-    """One transaction after the other. `cut` closes the connection; then `down` abandons what is in it."""
+    """Runs one transaction after the other. `cut` closes the connection; then `down` abandons what is in it."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class TransactionRunner:
 
 
 def _give_back(job: TransferJob) -> None:
-    """After a rollback that has taken place meanwhile, unless its link is gone, and all with it."""
+    """Give a delivery back after its rollback, unless its link is gone, and all with it."""
     original = job.origin.driver_delivery(job.delivery.tag)
     if original is not None:
         original.local.data = None

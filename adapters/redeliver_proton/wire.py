@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection with one proton transport on it: bytes in, events out, bytes back. On the loop's thread.
+"""Runs one TCP connection with one proton transport on it: bytes in, events out, bytes back. On the loop's thread.
 
 Events go to the handler of their link, session or connection, as proton's own containers dispatch them.
 """
@@ -27,7 +27,7 @@ _READS = 32  # of one buffer each, before others have their turn
 
 
 class Refused(ConnectionError):
-    """The peer closed with a reason: an AMQP condition."""
+    """Reports that the peer closed with a reason: an AMQP condition."""
 
     def __init__(self, name: str, description: str) -> None:
         super().__init__(f"{name}: {description}" if description else name)

@@ -38,7 +38,7 @@ BROWSED = -1  # the generation of what was only looked at: it cannot be settled
 
 
 class StompAdapter:
-    """The `Adapter` of `activemq+stomp`."""
+    """Is the `Adapter` of `activemq+stomp`."""
 
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url

@@ -134,12 +134,12 @@ def private_queue(source: Destination) -> str:
 
 
 def client_id(source: Destination) -> str:
-    """Under which a durable subscription is known to the broker; one connection at a time may have it."""
+    """Return the client id of a durable subscription; one connection at a time may have it."""
     return "redeliver." + ".".join(_spelled(part) for part in (source.name, source.subscription))
 
 
 def _spelled(name: str) -> str:
-    """Wildcards and whatever else a queue's name cannot hold, as `%XX`."""
+    """Return a name with `%XX` for wildcards and whatever else a queue's name cannot hold."""
     return _PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One source on one consuming connection: its generation, its batches, its ACKs. On the loop's thread."""
+"""Consumes one source on one connection: its generation, its batches, its ACKs. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError
 
 
 class SubscribingConnection(Protocol):
-    """The connection that a consumer subscribes on: it routes messages, expects receipts, and writes."""
+    """Is the connection that a consumer subscribes on: it routes messages, expects receipts, and writes."""
 
     loop: StompLoop
 
@@ -76,7 +76,7 @@ class SubscribingConnection(Protocol):
 
 
 class Consumer:
-    """A subscription through its generations; each connection is one.
+    """Consumes a subscription through its generations; each connection is one.
 
     A durable subscription consumes two things as one source: the topic, and its private queue with the retries.
     """

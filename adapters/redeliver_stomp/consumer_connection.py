@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consuming connection: what comes on it goes to whom it is for. On the loop's thread."""
+"""Routes what comes on a consuming connection to the source that it is for. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OnFrame = Callable[[RawFrame], None]
 
 
 class ConsumerConnection:
-    """One `StompConnection`, its sources and its transactions. `down` comes after its sources are reported as over."""
+    """Keeps one `StompConnection`, its sources and its transactions. `down` comes after the end of its sources."""
 
     def __init__(
         self,

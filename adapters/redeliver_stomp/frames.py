@@ -22,7 +22,7 @@ HEAD_BYTES = 1 << 20  # longer ones than this are no heads any more
 
 
 class NotAFrame(ValueError):
-    """The bytes are no STOMP: this connection cannot be read any further."""
+    """Reports bytes that are no STOMP: this connection cannot be read any further."""
 
 
 def _parsed() -> Any:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The adapter's one thread: calls from other threads, timers, and what is to be done once at the end of a turn."""
+"""Runs the adapter's one thread: calls from other threads, timers, and work at the end of a turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StompLoop:
         self.thread.start()
 
     def stop(self) -> None:
-        """After what was called until now; from any thread."""
+        """Stop after what was called until now. From any thread."""
         self._queue.put(None)
 
     def call(self, fn: Callable[[], Any]) -> None:
@@ -45,7 +45,7 @@ class StompLoop:
         self._soon[fn] = None
 
     def call_later(self, seconds: float, fn: Callable[[], Any]) -> LoopTimer:
-        """After `seconds` on the monotonic clock. From any thread."""
+        """Call `fn` after `seconds` on the monotonic clock. From any thread."""
         timer = LoopTimer(fn)
         due = time.monotonic() + max(0.0, seconds)
         if threading.current_thread() is self.thread:

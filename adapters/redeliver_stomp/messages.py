@@ -41,7 +41,7 @@ CAUSE_CHARS = 200
 
 
 class NotSendable(ValueError):
-    """It cannot be put into a frame that the broker takes; nothing has been sent."""
+    """Reports what cannot be put into a frame that the broker takes; nothing has been sent."""
 
 
 class StompReader:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: a RECEIPT for each copy, and no second copy while the first may still be answered.
+"""Publishes copies, each with a RECEIPT, and no second copy while the first may still be answered.
 
 On the loop's thread. A copy counts as sent on the RECEIPT of its COMMIT (confirm-before-settle); an ERROR that names
 its SEND is a refusal. Silence closes the link before it is reported (failed-target). A transaction for each

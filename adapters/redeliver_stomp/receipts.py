@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for which RECEIPT of one connection. ActiveMQ names the receipt on the ERROR that comes instead."""
+"""Knows who waits for which RECEIPT of one connection. ActiveMQ names the receipt on the ERROR that comes instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OnReceipt = Callable[[str], None]  # empty: processed; else the ERROR's text
 
 
 class Receipts:
-    """On the loop's thread. Ids are never used twice, so that a late answer hits nobody."""
+    """Keeps who waits for a receipt. On the loop's thread. No id is used twice, so that a late answer hits nobody."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

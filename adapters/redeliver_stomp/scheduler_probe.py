@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Is the broker's scheduler on? Asked of a temporary queue of our own. On the loop's thread.
+"""Finds out with a temporary queue of our own whether the broker's scheduler is on. On the loop's thread.
 
 With it a delay of 0 comes back as a job of the scheduler's; without it the delay is still on the message.
 """

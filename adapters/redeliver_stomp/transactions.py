@@ -35,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 class TransactedConnection(Protocol):
-    """The consuming connection of a transaction: it writes frames, expects receipts, and can be closed."""
+    """Is the consuming connection of a transaction: it writes frames, expects receipts, and can be closed."""
 
     loop: StompLoop
 

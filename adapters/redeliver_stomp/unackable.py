@@ -40,13 +40,16 @@ def doubtful(frame: RawFrame) -> bool:
 
 
 def hit_nothing(error: str) -> bool:
-    """Does this ERROR say that an ACK was for a message which cannot be acked?"""
+    """Return whether an ERROR says that an ACK was for a message which cannot be acked."""
     found = _UNEXPECTED.search(error)
     return found is not None and found[1] != "null"
 
 
 class UnackableMessages:
-    """Of one source on one broker. Shared by all connections of this process; on loops' threads."""
+    """Keeps the unackable messages of one source on one broker, for all connections of this process.
+
+    Called on the threads of their loops.
+    """
 
     def __init__(self, broker: str, source: Destination) -> None:
         self._broker, self._source = broker, source

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection: stomp.py's transport, whose receiver thread hands frames over in batches.
+"""Runs one TCP connection: stomp.py's transport, whose receiver thread hands frames over in batches.
 
 What stomp.py does itself would stall us: its connect waits for a silent peer for ever, its TLS shutdown too,
 it writes from whichever thread calls, and leaves Nagle's algorithm on (43 ms for an ACK and a SEND).

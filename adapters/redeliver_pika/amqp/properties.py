@@ -28,7 +28,7 @@ _BEFORE_ID = (
 
 
 class RawProperties(BasicProperties):
-    """The properties of one message, as `pika.BasicProperties` shows them.
+    """Holds the properties of one message, and shows them as `pika.BasicProperties` does.
 
     Made from a frame by `from_raw`, it keeps the bytes and decodes nothing until an attribute is read;
     that raises `Malformed` if they are none. Made by `of(content_type=…, headers=…)`, or by calling the class

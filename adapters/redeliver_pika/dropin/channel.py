@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's channel while deliveries of ours are on it: what its acks mean, and who may write one.
+"""Watches a user's channel with deliveries of ours: what its acks mean, and who may write one.
 
 The callback keeps its own channel object. Four methods of that one object are taken over: `basic_ack`,
 `basic_nack`, `basic_reject` and `close`. So a callback's settlement is captured whichever way it reaches the channel:
@@ -49,7 +49,7 @@ def is_wrapped(callback: Any) -> bool:
 
 
 class ChannelScope(SettlementScope):
-    """One channel object, through its generations: one for each consumer on it."""
+    """Follows one channel object through its generations: one for each consumer on it."""
 
     learns_window = True  # a callback does not see basic_qos
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a drop-in's copies go out: a channel of our own on the user's connection, or a companion connection.
+"""Publishes a drop-in's copies: on a channel of our own on the user's connection, or on a companion connection.
 
 `SharedConnection` lives on the thread of the user's loop and borrows its timers; there is no thread of ours.
 `PikaCompanion` has a thread for its own connection, so that copies still go out when the broker blocks the user's.
@@ -162,7 +162,7 @@ class _NullTopology:
 
 
 class SharedConnection(ChannelCopyPublisher):
-    """A user's connection, of any of pika's kinds, and what it lends: timers, and a channel for copies.
+    """Wraps a user's connection, of any of pika's kinds, for what it lends: timers, and a channel for copies.
 
     The confirms of a BlockingConnection can be awaited one by one only; so there the channel is opened on the
     SelectConnection inside it, and its callbacks come from within the poll of whatever the user's loop does.
@@ -300,7 +300,7 @@ class _AskingPublisher(Publisher):
 
 
 class PikaCompanion(ChannelCopyPublisher):
-    """A connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
+    """Keeps a connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
 
     off_thread = True
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pull style on a BlockingChannel, where a callback never was: `consume`, and the loop of a wrapped channel.
+"""Offers the pull style on a BlockingChannel, where a callback never was: `consume`, and the loop of a wrapped channel.
 
 ::
 
@@ -38,7 +38,7 @@ NO_MESSAGE: Message = (None, None, None)
 
 
 class PulledMessage:
-    """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
+    """Is a delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
     def __init__(self, run: CallbackRun | None, runner: PikaCallbackRunner | None) -> None:
         """Hold the message of a run, or nothing. Made by the loop."""
@@ -90,7 +90,7 @@ class PulledMessage:
 
 
 class _PullRunner(PikaCallbackRunner):
-    """What would be called is laid ready for the loop."""
+    """Lays messages ready for the loop, instead of calling a callback."""
 
     driver_settles = True  # leaving the block is success
 
@@ -202,7 +202,7 @@ class _LoopRunner(_PullRunner):
 
 
 class LoopMessages(Redelivering):
-    """The messages of one queue for the loops over a wrapped channel's `consume`, one loop after the other."""
+    """Gives the messages of one queue to the loops over a wrapped channel's `consume`, one loop after the other."""
 
     runner_class = _LoopRunner
 

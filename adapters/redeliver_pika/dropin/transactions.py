@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A channel in tx mode: settlements wait here for the code's own commit, and are written right before it.
+"""Keeps the settlements of a channel in tx mode until the code's own commit, right before which they are written.
 
 Nothing is written earlier, so a rollback has nothing of ours to undo, and no tag is ever written twice in one
 transaction, for which RabbitMQ closes the channel (406; seen on 3.10 and 4.3). The code's own settlements count once
@@ -35,7 +35,7 @@ class Commit:
 
 
 class ChannelTransaction:
-    """The open transaction of one channel, and its commits on their way. On the thread of the connection's loop."""
+    """Follows one channel's open transaction, and its commits on their way. On the thread of the connection's loop."""
 
     def __init__(self, raw: Any, write: WriteTag) -> None:
         self._write = write

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A channel that is wrapped as a whole: each of its consumers has the policy of its queue.
+"""Wraps a channel as a whole: each of its consumers has the policy of its queue.
 
 The channel object is taken over in place, since callbacks, closures and the driver itself keep it. What says which
 queue is consumed, how, and what became of a delivery is seen here; everything else passes.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in wrapper for pika callbacks, as `redelivering` makes it.
+"""Wraps pika callbacks, as `redelivering` does.
 
 ::
 
@@ -148,7 +148,7 @@ class PikaCallbackRunner(CallbackRunner):
 
 
 class Redelivering:
-    """A wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
+    """Is a wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
 
     runner_class: type[PikaCallbackRunner] = PikaCallbackRunner
     wraps_for_redelivery = True  # by which it is known wherever it is wrapped again

@@ -26,7 +26,7 @@ _DESCRIBED, _NULL = 0x00, 0x40
 
 
 class Malformed(ValueError):
-    """These bytes are no AMQP value."""
+    """Reports bytes that are no AMQP value."""
 
 
 class NotEncodable(ValueError):
@@ -34,7 +34,7 @@ class NotEncodable(ValueError):
 
 
 class EncodedValue(bytes):
-    """A value as it stood on the wire, its constructor included; goes out as it is."""
+    """Is a value as it stood on the wire, its constructor included; it goes out as it is."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An AMQP 1.0 message as it came: its sections found in the bytes, read only where somebody asks. Pure."""
+"""Finds the sections of an AMQP 1.0 message in its bytes, and reads them only where somebody asks. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SMALL_ULONG = b"\x53"
 
 
 class Received:
-    """What a link brought: the native message of a delivery. `raw` is all of it, `message` the driver's own form."""
+    """Holds the native message of a delivery. `raw` is all of it, `message` the driver's own form."""
 
     __slots__ = ("_annotations", "_application", "_items", "_message", "_parts", "body", "fault", "raw")
 

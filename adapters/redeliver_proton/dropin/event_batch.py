@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that came with one, out of the same reading of the socket, for the drop-in.
+"""Finds the messages that came with one, out of the same reading of the socket, for the drop-in.
 
 The driver makes an event of each, with five wrappers, and shows it to every part of every handler; together that takes
 as long as all that is done with the message. Where nobody but the drop-in listens to deliveries, those that are next in
@@ -21,7 +21,7 @@ _delivery: Any = proton.Delivery
 
 
 class EventBatch:
-    """What is behind the event in hand, which every part has seen by now, in the container's queue."""
+    """Takes what is behind the event in hand, which every part has seen by now, from the container's queue."""
 
     def __init__(self, event: Any) -> None:
         self._container, self._link = event.container, _engine.addressof(event.link._impl)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who gives the broker credit: the handler's own flow control, or the code itself; and the part for what it sends."""
+"""Gives the broker credit, as the handler's own flow control or the code itself does; and sends for the handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import proton
 
 
 class PausingFlow(proton.Handler):
-    """The handler's own flow control, but for links whose source is paused: what is not taken costs no memory.
+    """Is the handler's own flow control, but gives no credit to links whose source is paused, to spare memory.
 
     With each message it would ask for the next one, which takes as long as to accept it; here it asks when half of its
     window is used up.
@@ -39,7 +39,7 @@ class PausingFlow(proton.Handler):
 
 
 class CodeCredit:
-    """The credit of a link to which the code gives it, as a handler with `prefetch=0` does after each success.
+    """Counts the credit that the code gives to a link, as a handler with `prefetch=0` does after each success.
 
     A callback that ended by an exception could not ask for the next message. When its message has left, as a copy or a
     dead letter, one credit is given here; unless the code gave some within that callback. After a release, a reject or
@@ -94,7 +94,7 @@ class CodeCredit:
 
 
 class SendingPart(proton.Handler):
-    """The handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
+    """Is the handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
 
     def __init__(self, original: Any, is_ours: Callable[[Any], bool]) -> None:
         """`is_ours` tells of a link whether its messages are ours to settle."""

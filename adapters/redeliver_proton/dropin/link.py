@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A receiving link of the user's, where deliveries are settled; and the callback's own settlements, captured."""
+"""Settles deliveries on a receiving link of the user's, and captures the callback's own settlements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STATES = {"accepted": proton.Delivery.ACCEPTED, "returned": proton.Delivery.MOD
 
 
 class LinkConnection(Protocol):
-    """The user's connection as its links need it."""
+    """Is the user's connection as its links need it."""
 
     transactions: dict[bytes, CodeTransaction]  # of the code's own, by their ids
 
@@ -41,7 +41,7 @@ class LinkConnection(Protocol):
 
 
 class LinkScope(SettlementScope):
-    """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
+    """Follows one link. It is a generation until it, or its connection, ends; after a reconnect it is the next one."""
 
     def __init__(
         self, user_connection: LinkConnection, link: Any, source: Destination, code_credit: CodeCredit | None
@@ -177,7 +177,7 @@ class LinkScope(SettlementScope):
 
 
 class DeliveryHandle(proton.Delivery):
-    """The delivery as the callback gets it: its `update` and `settle` are captured, all else is the driver's."""
+    """Is the delivery as the callback gets it: its `update` and `settle` are captured, all else is the driver's."""
 
     def __init__(self, real: Any, run: CallbackRun) -> None:
         drivers: Any = super()  # which has no types

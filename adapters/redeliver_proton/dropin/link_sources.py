@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a link of the user's says of itself: where it receives from, and whether its messages can be ours."""
+"""Reads from a link of the user's where it receives from, and whether its messages can be ours."""
 
 from __future__ import annotations
 

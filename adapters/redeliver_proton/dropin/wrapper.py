@@ -72,7 +72,7 @@ _CLOSED = proton.Endpoint.LOCAL_CLOSED
 
 
 class ProtonCallbackRunner(CallbackRunner):
-    """Of one handler, on one connection at a time."""
+    """Calls one handler, on one connection at a time."""
 
     _user_connection: ProtonUserConnection
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's connection object while deliveries of ours are on it: its subscriptions, and what its acks mean.
+"""Watches a user's connection object with deliveries of ours: its subscriptions, and what its acks mean.
 
 The callback keeps its own connection object. Eight methods of that one object are taken over: `subscribe`,
 `unsubscribe`, `ack`, `nack`, `begin`, `commit`, `abort`, `disconnect`. What is none of ours passes through.
@@ -45,7 +45,7 @@ class ScopeOwner(Protocol):
 
 
 class ConnectionScope(SettlementScope):
-    """One connection object, through its generations: one for each subscription on each connection."""
+    """Follows one connection object through its generations: one for each subscription on each connection."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__()

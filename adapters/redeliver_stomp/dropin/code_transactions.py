@@ -37,7 +37,7 @@ REMEMBERED = 1000  # names of transactions that were aborted here
 
 
 class TransactionScope(Protocol):
-    """The scope of a connection's deliveries, as its transactions need it: they settle runs through it."""
+    """Is the scope of a connection's deliveries, as its transactions need it: they settle runs through it."""
 
     def running(self) -> CallbackRun | None: ...
     def ack_frame(self, delivery: Delivery, /, *, receipt: str = "", transaction: str = "") -> bytes: ...

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's connection, as its drop-in needs it: one thread for callbacks and timers, and what passes the transport.
+"""Wraps a user's connection for its drop-in: one thread for callbacks and timers, and what passes the transport.
 
 stomp.py reads and calls listeners on one thread. Were callbacks left there, a slow one would stop the reading, and
 with it heart-beats and our receipts. So that thread only hands over here.
@@ -31,7 +31,7 @@ RAW = "_redeliver_raw"  # on a frame of stomp.py's: its bytes as they came
 
 
 class StompUserConnection:
-    """One connection object, through its reconnects. `lost` is called on our thread, once for each loss."""
+    """Follows one connection object through its reconnects. `lost` is called on our thread, once for each loss."""
 
     def __init__(self, connection: Any, lost: Callable[[], None]) -> None:
         self.users, self.transport = connection, connection.transport

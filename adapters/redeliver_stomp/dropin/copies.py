@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a drop-in's copies go out: on the user's own connection, with receipts of ours. On our thread."""
+"""Publishes a drop-in's copies on the user's own connection, with receipts of ours. On our thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class AckingScope(Protocol):
-    """The scope of the originals: it tells how one is acked, and whether a transaction of ours may be committed."""
+    """Is the scope of the originals: it knows how one is acked, and whether a transaction of ours may be committed."""
 
     def is_settled(self, delivery: Delivery, /) -> bool: ...
     def ack_headers(self, tag: Any, /) -> list[tuple[str, str]]: ...

@@ -58,7 +58,7 @@ log = logging.getLogger("redeliver_mw.stomp")
 
 
 class StompCallbackRunner(CallbackRunner):
-    """Of one wrapped listener, on one connection object. On that one's thread of ours."""
+    """Calls one wrapped listener, on one connection object. On our thread for that object."""
 
     def __init__(self, listener: Any, terms: DropinOptions, scope: ConnectionScope, publisher_url: str | None) -> None:
         """Run the callback of a listener in the scope of one connection. `publisher_url` None: copies go out on it."""
@@ -161,7 +161,7 @@ class StompCallbackRunner(CallbackRunner):
 
 
 class Redelivering:
-    """A wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
+    """Is a wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
 
     def __init__(self, listener: Any, connection: Any, terms: DropinOptions, publisher: str | None) -> None:
         """Wrap a listener for a connection; it becomes the owner of what arrives there."""

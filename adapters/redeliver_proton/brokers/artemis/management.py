@@ -24,13 +24,13 @@ OnReply = Callable[[Any], None]  # the result, or a BrokerError
 
 
 class ManagementDenied(BrokerError):
-    """This user may not ask: what is true of the broker stays unknown."""
+    """Reports that this user may not ask, so that the state of the broker stays unknown."""
 
     code = "management-refused"
 
 
 class ManagementReply(BrokerError):
-    """The broker's own error: what was asked for is not there, or cannot be done."""
+    """Reports the broker's own error: what was asked for is not there, or cannot be done."""
 
     code = "management-refused"
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is behind a name at the broker, and whether a copy that goes there is kept. On the loop's thread.
+"""Looks up what is behind a name at the broker, and whether it keeps a copy. On the loop's thread.
 
 Artemis accepts, and loses, what goes to an address without a queue, to a queue whose filter does not match, and to
 a full address whose policy is DROP: so each target is looked up before a link to it is opened.

@@ -76,7 +76,10 @@ def records() -> tuple[Capabilities, ...]:
 
 
 def too_old(version: str) -> str:
-    """Before 4.0 it was a plugin with other addresses, in which a `modified` ends the session (seen on 3.10)."""
+    """Return why a version is too old; empty if it is not.
+
+    Before 4.0 AMQP 1.0 was a plugin with other addresses, in which a `modified` ends the session (observed on 3.10).
+    """
     if version_of(version) >= FIRST:
         return ""
     return f"this RabbitMQ is {version}, and speaks AMQP 1.0 in a way that loses messages; from 4.0 on it does not"
