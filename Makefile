@@ -163,7 +163,7 @@ CONVERSIONS ?= 20000
 conversions: $(READY) ## random policies from each language into each: whatever differs is listed as lost
 	REDELIVER_CONVERSIONS=$(CONVERSIONS) $(PYTEST) -m "not broker" -k whatever_differs tests/policy/test_conversion.py
 
-# HISTORIES, LIMBOS, STATES, DRAWS and KILLS make it smaller or larger. What is random here comes from seeds that are told.
+# HISTORIES, LIMBOS, STATES, DRAWS and KILLS make it smaller or larger. What is random here comes from seeds that are printed.
 HISTORIES ?= 1000000
 LIMBOS ?= 20000
 STATES ?= 2000000

@@ -33,7 +33,7 @@ def said(log: pytest.LogCaptureFixture) -> list[str]:
 
 
 @BOTH_WAYS
-def test_a_step_is_said_once_however_often_the_clock_is_read(step: float, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_is_logged_once_however_often_the_clock_is_read(step: float, caplog: pytest.LogCaptureFixture) -> None:
     hand = ManualClock()
     clock = StepWatchingClock(hand)
     for _ in range(3):
@@ -76,12 +76,12 @@ def test_no_rest_grows_by_a_step_beyond_one_more_of_the_same_length(
 
     @app.handler("orders")
     def handle(delivery: Delivery) -> None:
-        if delivery.body == b"sick":
+        if delivery.body == b"failing":
             at.append(test.clock.now().mono)
             raise ValueError("no")
 
     with TestApp(app) as test:
-        test.send("orders", b"sick")
+        test.send("orders", b"failing")
         test.advance(1.0)
         test.clock.wall_step(step)
         test.send("orders", b"well")
@@ -137,7 +137,7 @@ def test_on_a_real_broker_consuming_goes_on_and_an_early_rest_is_no_longer_than_
         if every_broker.kind == "rabbitmq":
             time.sleep(OLD_ENOUGH)  # until then no copy goes to a new helper queue
         with connect(every_broker.url) as session:
-            session.publish(source, b"sick")
+            session.publish(source, b"failing")
             session.publish(source, b"well")
         assert well.wait(20)
         assert over.wait(20)

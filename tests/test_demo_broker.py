@@ -107,7 +107,7 @@ def test_an_engine_without_compose_or_without_an_answer_is_as_good_as_none(
 
 
 @pytest.mark.broker
-def test_what_compose_cannot_bring_up_is_said_and_the_local_installation_is_used(
+def test_what_compose_cannot_bring_up_is_reported_and_the_local_installation_is_used(
     the_broker: Chosen, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activemq63: Broker
 ) -> None:
     refused = "*' up '*) echo 'Pulling activemq ...'; echo 'Error: no such host: registry' >&2; exit 18;;"

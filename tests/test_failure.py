@@ -105,7 +105,7 @@ def test_the_print_is_the_same_in_another_run_in_another_folder_and_on_other_lin
     assert out[0].strip().split("|")[1:] == ["shop:on_order", "^ ValueError", "shop:on_order", "shop:load"]
 
 
-def test_a_stack_that_was_seen_before_is_told_as_it_was_the_first_time() -> None:
+def test_a_stack_that_was_seen_before_is_described_as_it_was_the_first_time() -> None:
     def failing(*, early: bool) -> None:
         if early:
             raise ValueError("early")
@@ -127,7 +127,7 @@ def test_code_that_is_made_and_thrown_away_is_never_taken_for_other_code() -> No
         assert caught(made[f"f{n}"]).frames[-1] == f"made:f{n}"
 
 
-def test_the_cause_makes_a_difference_and_is_told_before_its_effect() -> None:
+def test_the_cause_makes_a_difference_and_is_described_before_its_effect() -> None:
     def wrapped(inner: type[Exception]) -> None:
         try:
             raise inner("deep")
@@ -140,7 +140,7 @@ def test_the_cause_makes_a_difference_and_is_told_before_its_effect() -> None:
     assert one.text.index("KeyError") < one.text.index("direct cause") < one.text.index("RuntimeError: outer")
 
 
-def test_a_suppressed_context_is_left_out_and_an_unsuppressed_one_is_told() -> None:
+def test_a_suppressed_context_is_left_out_and_an_unsuppressed_one_is_described() -> None:
     def second() -> None:
         raise RuntimeError("second")
 

@@ -44,20 +44,20 @@ LADDER_PATIENCE = 5.0  # seconds after which a source is consumed although its l
 
 
 class PikaAdapter:
-    """The `Adapter` of `rabbitmq+pika`."""
+    """Is the `Adapter` of `rabbitmq+pika`."""
 
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url
-        told = url.options.get("management")
-        self._management = _management(told, url) if told else None
+        address = url.options.get("management")
+        self._management = _management(address, url) if address else None
         self._retry = delayed_retry(url)
-        parameters(url, "consume")  # a mistake in the URL is told before there are sockets that nobody would close
+        parameters(url, "consume")  # a mistake in the URL is reported before there are sockets that nobody would close
         self._ioloop = IOLoop()
         self._link = PikaConnection(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
         self._topology = Queues()
         self._ladder = RetryLadder(self._topology, self._publisher.publish, self._ioloop.call_later)
-        self._ledger_scope = self.broker  # until the cluster has told its name
+        self._ledger_scope = self.broker  # until the cluster has given its name
         self._pending = PendingCopies()  # they wait for a young ladder
         self._capabilities = capabilities("0", 131072, exact_headers=OpenConnection.exact_headers)
         self._sink: Sink
@@ -197,7 +197,7 @@ class PikaAdapter:
         self._ioloop.close()
 
     def _call(self, fn: Callable[[], Any]) -> None:
-        """On the adapter's thread; nothing once it has ended."""
+        """Call `fn` on the adapter's thread; never once the adapter has ended."""
         with self._calling:
             if not self._over:
                 self._ioloop.add_callback_threadsafe(fn)
@@ -211,7 +211,7 @@ class PikaAdapter:
         self._ended()
 
     def _ended(self) -> None:
-        """Both connections are closed, and we wanted that."""
+        """Note that both connections are closed, as we wanted."""
         if self._link.closing and self._link.connection is None and self._publisher.is_closed:
             self._closed.set()
 
@@ -272,11 +272,11 @@ class PikaAdapter:
 
     def _make_ladder(self, source: Consumer, prepared: OnQueue) -> None:
         """Make sure of its rungs. It is consumed without them where the broker takes no marker just now."""
-        told = False
+        answered = False
 
-        def tell(found: int | RedeliverError) -> None:
-            nonlocal told
-            late, told = told, True
+        def answer(found: int | RedeliverError) -> None:
+            nonlocal answered
+            late, answered = answered, True
             if not late:
                 prepared(found)
             elif isinstance(found, RedeliverError) and self._link.is_open:
@@ -287,17 +287,17 @@ class PikaAdapter:
 
         def ask() -> None:
             if self._link.is_open:
-                self._ladder.ensure(source.subscription.source, rungs, tell, anew=True)
+                self._ladder.ensure(source.subscription.source, rungs, answer, anew=True)
 
         wanted = source.subscription
         rungs = rungs_for(wanted.ladder) if self._capabilities.schedule is not None and wanted.helpers else ()
         if not rungs:
             return prepared(0)
-        self._ioloop.call_later(LADDER_PATIENCE, lambda: None if told else tell(0))
+        self._ioloop.call_later(LADDER_PATIENCE, lambda: None if answered else answer(0))
         return ask()
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
-        """Its channel is closed, or its consumer was cancelled by the broker."""
+        """Note that the source's channel is closed, or that the broker cancelled its consumer."""
         self._sources.lost(source, error)
         if not self._link.is_open or self._link.closing:
             return
@@ -340,10 +340,10 @@ class PikaAdapter:
         return self._publisher.publish(out, exchange, key, answer)
 
 
-def _management(told: str, url: BrokerUrl) -> Management:
+def _management(address: str, url: BrokerUrl) -> Management:
     from redeliver_pika.management import Management  # it brings HTTP along, for few
 
-    return Management(told, url)
+    return Management(address, url)
 
 
 def _answer(answer: OnAnswer, found: int | RedeliverError) -> None:
@@ -353,5 +353,5 @@ def _answer(answer: OnAnswer, found: int | RedeliverError) -> None:
 
 
 def adapter_from_url(url: BrokerUrl) -> PikaAdapter:
-    """The entry point of `rabbitmq+pika`."""
+    """Return the adapter for a URL of `rabbitmq+pika`, as its entry point."""
     return PikaAdapter(url)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What AMQP 0-9-1's verbs really do on RabbitMQ, by version and type of queue. Pure; `test_verbs` tries each."""
+"""Lists what AMQP 0-9-1's verbs really do on RabbitMQ, by version and type of queue. `test_verbs` tries each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LADDER = VerbRecord(
 
 
 def verbs(version: str, number: tuple[int, ...]) -> tuple[VerbRecord, ...]:
-    """Of one broker; one row that says so for a series that was not tried."""
+    """Return the verbs of one broker; for a series that was not tried, one row that says so."""
     if number[:2] == (3, 10):
         return (*_ALIKE, *_CLASSIC, *_quorum_310(), *_timeout_310(), _limit("there is none unasked"))
     if number[:2] == (4, 3):
@@ -95,8 +95,8 @@ def _timeout_43() -> tuple[VerbRecord, ...]:
 
 
 def _timeout(outcome: SettlementOutcome, note: str, kind: str) -> VerbRecord:
-    told = "`App(ack_timeout=)` says how long it is; no hold comes near it"
-    return VerbRecord(TIMEOUT, outcome, told, note, kind, Trust.DECLARED)
+    use = "`App(ack_timeout=)` says how long it is; no hold comes near it"
+    return VerbRecord(TIMEOUT, outcome, use, note, kind, Trust.DECLARED)
 
 
 def _limit(note: str) -> VerbRecord:

@@ -26,7 +26,7 @@ ACK_TIMEOUT = 1800.0  # the broker's default; the real one is not to be read ove
 
 
 def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: str = "rabbitmq+pika") -> Capabilities:
-    """The record of one broker version, for a connection with this frame size."""
+    """Return the record of one broker version, for a connection with this frame size."""
     number = version_of(version)
     at_least_once = number >= (3, 10)
     trust = {"released": Trust.UNKNOWN} if number < (4, 3) else {}
@@ -77,7 +77,7 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
 
 
 def records() -> tuple[Capabilities, ...]:
-    """The record of each version that was tried, and of those that were not; for the table of verbs."""
+    """Return the record of each version that was tried, and of those that were not; for the table of verbs."""
     named = {version: version for version in TRIED} | UNTRIED
     return tuple(
         replace(capabilities(version, 131072, exact_headers=True), broker_version=name)
@@ -95,7 +95,7 @@ def unread_retry(version: str) -> float | None:
 
 
 def queue_of(source: Destination) -> str:
-    """The queue to consume from: a subscription is the queue of its name, bound to the topic exchange."""
+    """Return the queue to consume from: a subscription is the queue of its name, bound to the topic exchange."""
     return source.subscription or source.name
 
 
@@ -115,5 +115,5 @@ def rung_arguments(source: Destination, rung: float) -> dict[str, Any]:
 
 
 def rungs_for(longest: float) -> tuple[float, ...]:
-    """The rungs that a delay of `longest` seconds can make use of."""
+    """Return the rungs that a delay of `longest` seconds can make use of."""
     return tuple(rung for rung in RUNGS if rung <= longest)

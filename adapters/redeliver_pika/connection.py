@@ -53,17 +53,17 @@ def delayed_retry(url: BrokerUrl) -> float | None:
 
     ConfigError for what is no number of seconds.
     """
-    told = url.options.get("delayed_retry")
-    if told is None:
+    text = url.options.get("delayed_retry")
+    if text is None:
         return None
     try:
-        seconds = float(told)
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         cure = "delayed_retry=0.5, or 0 where there is none"
         raise ConfigError(
-            f"delayed_retry={told!r} is no number of seconds", where=url.text, cure=cure, code="broker-url-option"
+            f"delayed_retry={text!r} is no number of seconds", where=url.text, cure=cure, code="broker-url-option"
         )
     return seconds
 
@@ -102,7 +102,7 @@ def parameters(url: BrokerUrl, role: str) -> list[pika.ConnectionParameters]:
 class PikaConnection:
     """Opens, and opens again after each loss until `close`. Callbacks run on the loop's thread.
 
-    With `failed` a first connect that does not come about is given up and told; without, tried for ever.
+    With `failed`, a first connect that does not come about is given up and reported; without it, tried for ever.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PikaConnection:
         failed: Callable[[RedeliverError], None] | None = None,
     ) -> None:
         self._ioloop, self._url, self._role, self._up = ioloop, url, role, up
-        parameters(url, role)  # a mistake in the URL is told at once
+        parameters(url, role)  # a mistake in the URL is reported at once
         self._reconnector = Reconnector(
             url,
             role,
@@ -149,7 +149,7 @@ class PikaConnection:
         )
 
     def close(self) -> None:
-        """For good: no reopening."""
+        """Close the connection, and open it no more."""
         self._reconnector.close()
         self.drop()
 
@@ -190,7 +190,7 @@ class PikaConnection:
 
 
 def _short(error: BaseException) -> str:
-    """The cause at the bottom: pika wraps it several times over."""
+    """Return the text of the innermost cause: pika wraps errors several times over."""
     while True:
         inner = getattr(error, "exception", None) or (getattr(error, "exceptions", None) or error.args or [None])[-1]
         if not isinstance(inner, BaseException):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One source on one channel: its generation, its batches, its acks. On the thread of the adapter's I/O loop."""
+"""Consumes one source on one channel: generation, batches, acks. On the thread of the adapter's I/O loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 
 class Consumer:
-    """A subscription through its generations; each channel is one."""
+    """Consumes a subscription through its generations; each channel is one."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Consumer:
         self.subscription = subscription
         self.generation = 0
         self.was_ready = False
-        self._told = 0  # the generation that is ready
+        self._reported = 0  # the generation that was reported as ready
         self._ioloop, self._arrived, self._ready, self._gone = ioloop, arrived, ready, gone
         self._channel: Any = None
         self._consumer = ""
@@ -46,14 +46,14 @@ class Consumer:
         self._resting = False
 
     def open(self, connection: Any) -> None:
-        """A new channel, and with it a new generation."""
+        """Open a new channel, and with it a new generation."""
         self.generation = next_generation()
         self._batch, self._window = [], AckWindow()
         self._channel, self._consumer = None, ""
         connection.channel(on_open_callback=partial(self._opened, self.generation))
 
     def abandon(self, *, by_nack: bool) -> None:
-        """The generation is over: nothing more is settled or handed over.
+        """End the generation: nothing more is settled or handed over.
 
         From 4.3 on (`by_nack`) what is unsettled is given back with a nack before the channel is closed: closing alone
         counts each of them towards a quorum queue's limit, even those that were only prefetched; a nack does not
@@ -119,8 +119,8 @@ class Consumer:
         )
 
     def _consuming(self, channel: Any) -> None:
-        if channel is self._channel and self._told != self.generation:
-            self._told = self.generation
+        if channel is self._channel and self._reported != self.generation:
+            self._reported = self.generation
             self.was_ready = True
             self._ready(self)
         if channel is self._channel:
@@ -132,7 +132,7 @@ class Consumer:
             self._gone(self, reason)
 
     def _cancelled(self, channel: Any) -> None:
-        """The broker ended the consumer (queue deleted, ack timeout): the channel's deliveries are its again."""
+        """Note that the broker ended the consumer (queue deleted, ack timeout), and has its deliveries again."""
         if channel is self._channel:
             self._gone(self, ConnectionError("the broker cancelled the consumer"))
 
@@ -184,7 +184,7 @@ class AckWindow:
         self._gone: set[int] = set()  # settled, above `_first`
 
     def decide(self, tag: int, settlement: Settlement) -> bool:
-        """False for a tag that is settled already."""
+        """Note a settlement. Return False for a tag that is settled already."""
         if tag < self._first or tag in self._gone or tag in self._accepted or tag in self._back:
             return False
         if settlement == "accepted":
@@ -194,7 +194,7 @@ class AckWindow:
         return True
 
     def take(self) -> tuple[int, list[int], list[int]]:
-        """What to write now: the top of a cumulative ack (0: none), single acks, and tags to give back."""
+        """Return what to write now: the top of a cumulative ack (0: none), single acks, and tags to give back."""
         top = 0
         first, accepted, gone = self._first, self._accepted, self._gone
         while True:

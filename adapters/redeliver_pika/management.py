@@ -33,10 +33,10 @@ CURE = "Write management=http://host:15672, with user:password@ before the host 
 class Management:
     """Asks one management. Any thread; each answer comes on one of its own."""
 
-    def __init__(self, told: str, url: BrokerUrl) -> None:
-        """ConfigError for what is no http or https URL."""
+    def __init__(self, address: str, url: BrokerUrl) -> None:
+        """Raises ConfigError if `address` is no http or https URL."""
         try:
-            parts = urlsplit(told)
+            parts = urlsplit(address)
             port = parts.port
         except ValueError:
             parts, port = urlsplit(""), None
@@ -86,8 +86,8 @@ class Management:
         if status == 404:
             return BrokerLimit()  # it is ours to make, as a classic queue; or there is nothing to consume
         if status != 200:
-            said = {401: "it refuses this user or password", 403: "this user may not ask it"}
-            why = f"{self.where}: {said.get(status, f'it answers {status}')}"
+            refusals = {401: "it refuses this user or password", 403: "this user may not ask it"}
+            why = f"{self.where}: {refusals.get(status, f'it answers {status}')}"
             return BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=unread_retry(version))
         found = json.loads(text)
         if not isinstance(found, dict):
@@ -96,27 +96,27 @@ class Management:
 
 
 def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:
-    """What a queue, as the management describes it, does with what comes back. Only a quorum queue has limits.
+    """Return what a queue, as the management describes it, does with returned messages. Only a quorum queue has limits.
 
-    Arguments are told at once, what comes of policies when the management has gathered it.
+    The management shows a queue's arguments at once, and what its policies come to once it has gathered that.
     """
     if queue.get("type") != "quorum":
         return BrokerLimit()
     arguments, policy = queue.get("arguments") or {}, queue.get("effective_policy_definition")
     gathered = isinstance(policy, dict)
     policy = policy if isinstance(policy, dict) else {}
-    told = _numbers(arguments.get("x-delivery-limit"), policy.get("delivery-limit"))
+    limits = _numbers(arguments.get("x-delivery-limit"), policy.get("delivery-limit"))
     number = version_of(version)
     retry = _delayed_retry(arguments, policy) if number >= RETRIES_FROM else 0.0
-    if not gathered and not any(limit >= 0 for limit in told):
+    if not gathered and not any(limit >= 0 for limit in limits):
         why = f"{queue.get('name')} is new, and its policies are not shown yet"
         return BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=retry or unread_retry(version))
-    limit = _limit_before_4(told) if number < (4, 0) else _limit_from_4(told, queue.get("delivery_limit"))
+    limit = _limit_before_4(limits) if number < (4, 0) else _limit_from_4(limits, queue.get("delivery_limit"))
     timeouts = _numbers(arguments.get("x-consumer-timeout"), policy.get("consumer-timeout"))
     return BrokerLimit(
         returns=None if limit is None else limit + 1,
         buried=_buried(arguments, policy),
-        spelled=_spelled(told, limit),
+        spelled=_spelled(limits, limit),
         ack_timeout=min(timeouts) / 1000 if timeouts and number >= TIMEOUTS_FROM else None,
         returned_after=retry if gathered else retry or unread_retry(version),
     )
@@ -125,39 +125,39 @@ def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:
 def _delayed_retry(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> float:
     """Return for how many seconds a nacked message is kept back. It acts on them for two types, and with a minimum."""
 
-    def told(word: str) -> object:
+    def setting(word: str) -> object:
         return arguments.get(f"x-delayed-retry-{word}", policy.get(f"delayed-retry-{word}"))
 
-    least, most = _numbers(told("min")), _numbers(told("max"))
-    if told("type") not in ("all", "returned") or not least:
+    least, most = _numbers(setting("min")), _numbers(setting("max"))
+    if setting("type") not in ("all", "returned") or not least:
         return 0.0
     return min([*least, *most]) / 1000
 
 
-def _limit_before_4(told: list[int]) -> int | None:
-    """None, the smallest that is told; a negative one ends a message at its first return (seen on 3.10)."""
-    return max(min(told), 0) if told else None
+def _limit_before_4(limits: list[int]) -> int | None:
+    """Return the smallest limit, or None; a negative one ends a message at its first return (seen on 3.10)."""
+    return max(min(limits), 0) if limits else None
 
 
-def _limit_from_4(told: list[int], shown: object) -> int | None:
-    """What the broker shows, if it does; else what was seen to come of an argument and a policy."""
+def _limit_from_4(limits: list[int], shown: object) -> int | None:
+    """Return the limit that the broker shows, if it does; else what an argument and a policy were seen to come to."""
     if shown == "unlimited":
         return None
     if isinstance(shown, int):
         return shown
-    told = told or [DEFAULT_LIMIT]
-    limit = max(told) if min(told) < 0 else min(told)
+    limits = limits or [DEFAULT_LIMIT]
+    limit = max(limits) if min(limits) < 0 else min(limits)
     return limit if limit >= 0 else None
 
 
-def _spelled(told: list[int], limit: int | None) -> str:
+def _spelled(limits: list[int], limit: int | None) -> str:
     if limit is None:
         return ""
-    return f"delivery-limit {told[0] if len(told) == 1 else limit}" + ("" if told else ", the default")
+    return f"delivery-limit {limits[0] if len(limits) == 1 else limit}" + ("" if limits else ", the default")
 
 
 def _buried(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
-    """Where its dead letters go; empty: nowhere. What an exchange makes of them is not looked at."""
+    """Return where a queue's dead letters go; empty: nowhere. The exchange's bindings are not looked at."""
     exchange = arguments.get("x-dead-letter-exchange", policy.get("dead-letter-exchange"))
     key = arguments.get("x-dead-letter-routing-key", policy.get("dead-letter-routing-key"))
     if exchange is None:

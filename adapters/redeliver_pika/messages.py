@@ -37,7 +37,7 @@ class PikaReader:
         return native[2]
 
     def headers(self, native: Native, /) -> dict[str, Any]:
-        """What rabbitmq+proton wrote on a message that it gave back stands in for all headers of ours."""
+        """Return the headers. Marks of rabbitmq+proton, on a message that it gave back, replace all headers of ours."""
         found = named(native[1].headers or {})
         marks = {name.removeprefix(MARK): value for name, value in found.items() if name.startswith(MARK + OURS)}
         if marks:
@@ -85,7 +85,7 @@ class PikaReader:
         return {"exchange": method.exchange or "", "routing_key": method.routing_key or ""}
 
     def twin(self, native: Native, /) -> tuple[bytes, Mapping[str, Any]]:
-        """What identical messages have in common beside the body: the route with the properties, and the headers."""
+        """Return what identical messages share beside the body: the route with the properties, and the headers."""
         method, properties, _ = native
         if isinstance(properties, RawProperties):
             rest, headers = properties.around_headers()
@@ -114,7 +114,7 @@ class PikaReader:
         return any(name.startswith((OURS, MARK + OURS)) for name in named(properties.headers or {}))
 
     def death(self, native: Native, /) -> Death | None:
-        """The queue it was consumed from when it died last: newest first, `x-death` lists queues and reasons.
+        """Return the queue of the last death: `x-death` lists queues and reasons, the newest first.
 
         Letters that merely waited too long, in our ladder, in a retry queue or in a dead-letter queue, were not
         consumed there. Only where there is no other death does such a one count, and then the first.
@@ -150,7 +150,7 @@ class PikaReader:
 
 
 def named(headers: Mapping[Any, Any]) -> dict[str, Any]:
-    """A copy of the driver's headers, in which names that are no UTF-8 are texts as in `decode_table`.
+    """Return a copy of the driver's headers, in which names that are no UTF-8 are texts as in `decode_table`.
 
     pika 1.4 gives them as bytes, in nested tables too.
     """
@@ -170,7 +170,7 @@ def _named_within(value: Any) -> Any:
 
 
 def _short(packed: bytes) -> tuple[str, bytes]:
-    """The name that these bytes begin with, and what is behind it. ValueError."""
+    """Return the name that these bytes begin with, and what is behind it. Raises ValueError."""
     if not packed or len(packed) <= packed[0]:
         raise ValueError("it ends within a name")
     end = 1 + packed[0]
@@ -182,12 +182,12 @@ def _text(value: object) -> str:
 
 
 def _expiration(ttl_us: int | None) -> str | None:
-    """None, which is for ever, where it is more than RabbitMQ takes."""
+    """Return the time to live as RabbitMQ's text; None, which is for ever, if it is more than RabbitMQ takes."""
     return None if ttl_us is None or ttl_us // 1000 > LONGEST_TTL_MS else str(ttl_us // 1000)
 
 
 def _ttl_us(expiration: Any) -> int | None:
-    """RabbitMQ's time to live is a text of milliseconds."""
+    """Return the time to live in microseconds; RabbitMQ writes it as a text of milliseconds."""
     text = str(expiration)
     return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 16 else None
 
@@ -196,14 +196,14 @@ READER = PikaReader()
 
 
 def route_to(target: Destination) -> tuple[str, str]:
-    """Exchange and routing key for a destination: the default exchange for a queue, and for a subscription's."""
+    """Return exchange and routing key for a destination: the default exchange for a queue, or a subscription's."""
     if target.kind == "queue" or target.subscription:
         return "", queue_of(target)
     return TOPIC_EXCHANGE, target.name
 
 
 def frame_properties(out: Outgoing) -> RawProperties:
-    """What goes into the header frame: persistent, and without another user's id."""
+    """Return the properties of the header frame: persistent, and without another user's id."""
     p = out.properties
     return RawProperties.of(
         content_type=p.content_type,

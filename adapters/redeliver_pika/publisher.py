@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: confirms, `mandatory`, and no second copy while the first may still be answered.
+"""Publishes copies with confirms and `mandatory`, and no second copy while the first may still be answered.
 
 On the thread of the adapter's I/O loop. A copy counts as sent on the broker's confirm, when it was not returned before
-(confirm-before-settle). Silence closes the link before anybody is told of it (failed-target); a broker in memory alarm
-stops the clock.
+(confirm-before-settle). Silence closes the link before it is reported (failed-target); a broker in memory alarm stops
+the clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 PATIENCE = 30.0  # seconds in which a confirm has to come
 _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
-NO_ROUTE = "(312)"  # ends what is told of a copy for which there is no queue
+NO_ROUTE = "(312)"  # ends the refusal of a copy for which there is no queue
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class _SentCopy:
 
 
 class PublishTimers(Protocol):
-    """What is needed of a loop."""
+    """Is what the publisher needs of a loop."""
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> object: ...
 
@@ -82,7 +82,7 @@ class Publisher:
 
     @classmethod
     def at(cls, ioloop: IOLoop, url: BrokerUrl, closed: Callable[[], None] = lambda: None) -> Self:
-        """One with a connection of its own."""
+        """Return a publisher with a connection of its own."""
         made = cls(ioloop, None, closed=closed)
         link = PikaConnection(ioloop, url, "publish", up=made._up, down=made._down)
         made._link, made.state = link, link.state
@@ -93,7 +93,7 @@ class Publisher:
         self._link.open()
 
     def use(self, connection: Any) -> None:
-        """In place of `open`: take a channel on this connection, which somebody else keeps."""
+        """Take a channel on this connection, which somebody else keeps, in place of `open`."""
         self.started = True
         self._up(connection)
 
@@ -114,7 +114,7 @@ class Publisher:
         return self._copies.idle
 
     def publish(self, out: Outgoing, exchange: str, routing_key: str, answer: OnAnswer) -> None:
-        """One answer comes for each call; not before the link is up."""
+        """Publish a copy, once the link is up. One answer comes for each call."""
         if len(routing_key.encode("utf-8", "replace")) > NAME_BYTES:  # pika raises only when it writes the frame
             answer("refused", f"no queue can be called so: its name has more than {NAME_BYTES} bytes")
             return
@@ -137,7 +137,7 @@ class Publisher:
         return self._channel is not None and self._channel.is_open and not self._blocked
 
     def forget(self, generation: int) -> None:
-        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        """Drop copies that are not written yet, for deliveries of a lost generation."""
         self._copies.forget(generation)
 
     def _write(self, sent: _SentCopy) -> None:
@@ -193,7 +193,7 @@ class Publisher:
     # -- answers ----------------------------------------------------------------------------------
 
     def _returned(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """It could not be routed. The confirm that follows is not one for us; equal copies are interchangeable."""
+        """Note a copy that could not be routed. The next confirm does not count; equal copies are interchangeable."""
         way, why = (method.exchange, method.routing_key), f"{method.reply_text} ({method.reply_code})"
         there = [s for s in self._copies.unanswered.values() if not s.returned and (s.exchange, s.routing_key) == way]
         encoded = b"".join(properties.encode())

@@ -54,14 +54,14 @@ class Queues:
         self._connection = connection
 
     def disconnected(self, error: BaseException) -> None:
-        """Every open question is answered: the connection was lost."""
+        """Answer every open question: the connection was lost."""
         self._connection = None
         waiting, self._waiting = self._waiting, set()
         for answer in waiting:
             answer(BrokerUnavailable(f"the connection was lost: {error}", code="connection-lost"))
 
     def look_up(self, queue: str, answer: OnQueue) -> None:
-        """Is it there? Nothing is made."""
+        """Answer whether the queue is there, without making anything."""
         self._ask(queue, answer, lambda channel, ok: channel.queue_declare(queue, passive=True, callback=ok))
 
     def ensure(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
@@ -76,7 +76,7 @@ class Queues:
         self.look_up(queue, looked)
 
     def limit_of(self, queue: str, version: str, answer: Callable[[BrokerLimit], None]) -> None:
-        """As far as AMQP shows it: a durable classic queue without arguments has none, nor has one that is missing.
+        """Answer the limit as far as AMQP shows it: a missing queue, or a plain durable classic one, has none.
 
         The queue is declared again as such: that changes nothing where it is one, and is refused where it is not.
         """
@@ -97,7 +97,7 @@ class Queues:
         self.look_up(queue, looked)
 
     def prepare(self, wanted: Subscription, answer: OnQueue) -> None:
-        """The queue to be consumed, bound to its topic if it has one."""
+        """Make sure of the queue to be consumed, bound to its topic if it has one."""
         source, queue = wanted.source, queue_of(wanted.source)
         binds = source.kind == "topic" and wanted.helpers
 
@@ -125,7 +125,7 @@ class Queues:
         )
 
     def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:
-        """One question on one channel; exactly one answer."""
+        """Ask one question on one channel. Exactly one answer comes."""
         if self._connection is None or not self._connection.is_open:
             answer(BrokerUnavailable("there is no connection just now", code="connection-lost"))
             return

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rungs of each source: found or made, and when they can be trusted with a copy (exact-copies).
+"""Finds or makes the rungs of each source, and knows when they can be trusted with a copy (exact-copies).
 
 A quorum queue that is killed within seconds of its declaration comes back empty, confirmed messages included, and the
 broker does not tell how old a queue is. So a marker is left for other processes, and for this one after a restart:
@@ -8,7 +8,7 @@ before a missing rung is declared, a persistent message is confirmed into a dura
 `redeliver.retry.<source>.young`, whose messages live for twelve seconds. While it is there, rungs that are found are
 young; rungs that are found beside an empty marker queue are old, and are used at once. Rungs without a marker queue
 were declared by others: they count as new when they are first seen, and a marker queue is made for the next start. The
-marker queue itself stays, as the rungs do: one that went away could not be told from one that never was.
+marker queue itself stays, as the rungs do: one that went away could not be distinguished from one that never existed.
 
 On the thread of the connection's loop, but for `wait`.
 """
@@ -201,7 +201,7 @@ class _Search:
             return self._make_missing()
 
         def renew() -> None:
-            """It is still being declared: whenever that comes about, a marker is to be there."""
+            """Renew the marker while a rung is still being declared: it has to be there whenever that comes about."""
             if self._markable and not over:
                 self._mark(lambda _: None)
                 self._ladder._later(RENEW_AFTER, renew)

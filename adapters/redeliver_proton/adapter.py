@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A broker through proton: one thread, two connections, a link for each source and each target.
+"""Connects to a broker through proton: one thread, two connections, a link for each source and each target.
 
 The thread runs proton's engine and nothing else: it reads frames, hands batches over, writes settles, publishes and
 transactions, runs timers. Every public method may be called from any thread and returns at once.
@@ -43,7 +43,7 @@ log = logging.getLogger("redeliver_mw.proton")
 
 
 class ProtonAdapter:
-    """The `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
+    """Is the `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
 
     def __init__(self, url: BrokerUrl, dialect: BrokerDialect = ARTEMIS) -> None:
         self._url, self._dialect = url, dialect
@@ -56,7 +56,7 @@ class ProtonAdapter:
         self._transaction_runner = TransactionRunner(self._loop, self._topology, self._connection.abort)
         self._salts = DuplicateIdSalts()
         self._capabilities = dialect.capabilities("0")
-        self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has told its name
+        self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has given its name
         self._sink: Sink
         self._sources: SourceTable[Consumer] = SourceTable(
             log, call_later=self._loop.call_later, subscribe=self._prepare, over=self._over_with
@@ -175,7 +175,7 @@ class ProtonAdapter:
         self._ended()
 
     def _ended(self) -> None:
-        """Both connections are closed, and we wanted that."""
+        """Note that both connections are closed, as we wanted."""
         if self._connection.closing and self._connection.is_down and self._publisher.is_closed:
             self._closed.set()
 
@@ -243,7 +243,7 @@ class ProtonAdapter:
         self._topology.route(wanted.source, routed, declare=declare, consuming=True)
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
-        """The broker refused or closed its link."""
+        """Note that the broker refused or closed the source's link."""
         self._sources.lost(source, error)
         source.abandon()  # also a link that was refused before it was ready
         if not self._connection.is_open or self._connection.closing:
@@ -294,5 +294,5 @@ class ProtonAdapter:
 
 
 def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
-    """The entry point of `artemis+proton`."""
+    """Return the adapter for a URL of `artemis+proton`, as its entry point."""
     return ProtonAdapter(url, ARTEMIS)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between the brokers behind proton: who they are, how they are asked, what their messages mean."""
+"""Describes what differs between the brokers behind proton: names, management questions, and messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from redeliver_proton.route import OnRoute, OnRouteTarget
 
 
 class BrokerTopology(Protocol):
-    """What is behind a name at the broker, asked over whatever connection is up. On the loop's thread."""
+    """Answers what is behind a name at the broker, over whatever connection is up. On the loop's thread."""
 
     def connected(self, loop: CallLoop, connection: proton.Connection) -> None: ...
     def disconnected(self, error: BaseException) -> None: ...  # every open question is answered
@@ -42,7 +42,7 @@ class BrokerTopology(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokerDialect:
-    """One broker behind this driver."""
+    """Describes one broker behind this driver."""
 
     title: str  # as people call it
     product: str  # as it calls itself when it opens a connection

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the brokers themselves do with messages that come back too often, as their managements tell it. Pure."""
+"""Reads from the managements what brokers themselves do with messages that come back too often. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unread(why: str) -> BrokerLimit:
 
 
 def artemis_limit(settings: Mapping[str, Any], *, kept: bool) -> BrokerLimit:
-    """From an address's settings, of which only those are told that are set.
+    """Return the limit of an address from its settings. The broker shows only settings that are set.
 
     The message goes with its last counted return: to the dead-letter address if it is `kept` there, else nowhere.
     """
@@ -32,7 +32,7 @@ def artemis_limit(settings: Mapping[str, Any], *, kept: bool) -> BrokerLimit:
 
 
 def rabbit_limit(queue: Mapping[str, Any]) -> BrokerLimit:
-    """From a queue's type and arguments: a policy, which could lower a limit or end the default one, is not told."""
+    """Return a queue's limit from its type and arguments; the broker does not show policies, which may change it."""
     if queue.get("type") != "quorum":
         return BrokerLimit()
     arguments = queue.get("arguments") or {}

@@ -23,7 +23,7 @@ _Deliver = Callable[[Destination, int, int, bytes], Delivery]
 
 
 class Browses:
-    """All looks of one connection; each ends with its answer, or with the connection."""
+    """Keeps all looks of one connection; each ends with its answer, or with the connection."""
 
     def __init__(
         self, loop: ProtonLoop, connection: ProtonConnection, topology: BrokerTopology, deliver: _Deliver
@@ -54,7 +54,7 @@ class Browses:
         self._topology.route(source, routed, consuming=True)
 
     def lost(self, error: BaseException) -> None:
-        """The connection is."""
+        """End all browsing: the connection is lost."""
         for one in list(self._open):
             one.lost(error)
 
@@ -129,7 +129,7 @@ class Browse(proton.Handler):
             self._drain()
 
     def on_link_flow(self, event: Any) -> None:
-        """The broker gives back what credit is left: that drain is over."""
+        """Note that a drain is over: the broker gives back what credit is left."""
         if self._over or not self._asked or self._link.credit > self._partial:  # half a message has its credit yet
             return
         self._link.drained()

@@ -34,7 +34,7 @@ SUSPICIOUS = 2.0  # seconds of silence in a first handshake, after which is look
 
 
 def heartbeat_of(url: BrokerUrl) -> int:
-    """The option `heartbeat`, seconds; 0: none. ConfigError for anything but a whole number."""
+    """Return the option `heartbeat` in seconds; 0: none. Raises ConfigError for anything but a whole number."""
     text = url.options.get("heartbeat", str(HEARTBEAT))
     if not text.isascii() or not text.isdigit():
         raise ConfigError(
@@ -49,7 +49,7 @@ def heartbeat_of(url: BrokerUrl) -> int:
 class ProtonConnection(proton.Handler):
     """Opens, and opens again after each loss until `close`. Callbacks run on the loop's thread.
 
-    With `failed` a first connect that does not come about is given up and told; without, tried for ever.
+    With `failed`, a first connect that does not come about is given up and reported; without it, tried for ever.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ProtonConnection(proton.Handler):
         url.check_options(OPTIONS)
         self._loop, self._url, self._dialect, self._role = loop, url, dialect, role
         self._up = up
-        url.tls_context()  # a mistake in the URL is told at once
+        url.tls_context()  # a mistake in the URL is reported at once
         self._heartbeat = heartbeat_of(url)
         self._reconnector = Reconnector(
             url,
@@ -114,7 +114,7 @@ class ProtonConnection(proton.Handler):
             self._loop.call_later(SUSPICIOUS, lambda: self._suspect(connection))
 
     def _suspect(self, connection: proton.Connection) -> None:
-        """Nothing has come of the first handshake yet: Artemis is silent for 10 s where TLS meets a port in clear."""
+        """Suspect a port in clear when no first handshake comes: Artemis is silent for 10 s if TLS meets one."""
         if connection is not self.connection or self.is_open:
             return
 
@@ -139,7 +139,7 @@ class ProtonConnection(proton.Handler):
         return transport
 
     def close(self) -> None:
-        """For good: no reopening."""
+        """Close the connection, and open it no more."""
         self._reconnector.close()
         self._cancel()
         if self._wire is None:
@@ -169,7 +169,7 @@ class ProtonConnection(proton.Handler):
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_session_remote_open(self, event: Any) -> None:
-        """Only now: a broker that refuses an anonymous user opens the connection before it closes it."""
+        """Note that the connection is open: a broker that refuses an anonymous user opens and closes it before this."""
         if not self.is_open and event.session == self.session:
             self._cancel()
             if (product := self.product) != self._dialect.product:
@@ -191,7 +191,7 @@ class ProtonConnection(proton.Handler):
         event.connection.close()
 
     def on_session_remote_close(self, event: Any) -> None:
-        """The broker ended the session: a protocol error of ours. All of it is opened anew."""
+        """Open everything anew: the broker ended the session, after a protocol error of ours."""
         self.abort(refusal(event.session.remote_condition))
 
     @property

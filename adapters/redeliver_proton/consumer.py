@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One source on one receiving link: its generation, its credit, its batches, its settles. On the loop's thread."""
+"""Consumes one source on one receiving link: generation, credit, batches, settlements. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class DelayedRelease:
-    """A settlement: released, to come back at a time (seconds since 1970; None: at once) with these headers on it."""
+    """Is a settlement: released, to come back at a time (seconds since 1970; None: at once) with these headers."""
 
     marks: Mapping[str, str]
     at: float | None
@@ -42,7 +42,7 @@ MARK = "x-opt-"  # what an annotation's name has to begin with
 
 
 class Consumer(proton.Handler):
-    """A subscription through its generations; each link is one."""
+    """Consumes a subscription through its generations; each link is one."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Consumer(proton.Handler):
         self._owed = 0  # credit that settled deliveries have set free
         self._decided: list[tuple[proton.Delivery, ConsumerSettlement]] = []
         self._resting = False
-        self._rested: Callable[[], None] | None = None  # told when the drain is over
+        self._rested: Callable[[], None] | None = None  # called when the drain is over
 
     def open(self, session: proton.Session, route: Route) -> None:
-        """A new link, and with it a new generation."""
+        """Open a new link, and with it a new generation."""
         self.abandon()
         self.generation = next_generation()
         self._batch, self._open, self._decided, self._owed = [], {}, [], 0
@@ -83,7 +83,7 @@ class Consumer(proton.Handler):
         link.open()
 
     def abandon(self) -> None:
-        """The generation is over: nothing more is settled or handed over.
+        """End the generation: nothing more is settled or handed over.
 
         Detaching gives back what is unsettled, uncounted: prefetched deliveries never count then (seen).
         """
@@ -128,7 +128,7 @@ class Consumer(proton.Handler):
             self._ready(self)
 
     def on_link_flow(self, event: Any) -> None:
-        """The broker has used up the credit, or given back what was left of it."""
+        """Note that the broker has used up the credit, or given back what was left of it."""
         if event.link == self._link and self._resting and not self._link.credit:
             self._link.drained()
             self._at_rest()
@@ -170,7 +170,7 @@ class Consumer(proton.Handler):
     # -- settling ---------------------------------------------------------------------------------
 
     def driver_delivery(self, tag: int) -> Any:
-        """The driver's own delivery; None for one that is settled, or being settled, already."""
+        """Return the driver's own delivery; None for one that is settled, or being settled, already."""
         return self._open.get(tag)
 
     def decide(self, tag: int, settlement: ConsumerSettlement) -> None:
@@ -223,13 +223,13 @@ def _annotations(settlement: DelayedRelease) -> dict[Any, Any]:
 
 
 def apply_selector(link: Any, selector: str) -> None:
-    """The broker's own filter on a receiving link."""
+    """Set the broker's own filter on a receiving link."""
     described = proton.Described(proton.symbol("apache.org:selector-filter:string"), selector)
     link.source.filter.put_dict({proton.symbol("selector"): described})
 
 
 def why_refused(wanted: Subscription, error: BaseException) -> RedeliverError:
-    """What it means that the broker refused to let a source be consumed."""
+    """Return the error that explains why the broker refused to let a source be consumed."""
     if wanted.selector and "filter" in str(error).lower():
         return ConfigError(
             f"its selector {wanted.selector!r} is refused ({error})",

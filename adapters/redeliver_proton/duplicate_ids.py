@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The id by which the broker swallows a second try of one copy, and nothing else.
+"""Makes the id by which the broker drops a second try of one copy, and nothing else.
 
 Our copy id alone would do that too well. It is a hash of the message's own id where it has no other past; a
 producer that gives every message the same id, and no time, makes equal copy ids day after day, and the broker
@@ -21,7 +21,7 @@ SIZE = 10_000  # salts that are remembered
 
 
 class DuplicateIdSalts:
-    """On the loop's thread."""
+    """Keeps the salts of duplicate ids. On the loop's thread."""
 
     def __init__(self) -> None:
         self._run = os.urandom(6).hex()
@@ -30,7 +30,7 @@ class DuplicateIdSalts:
         self._of: dict[Delivery, set[str]] = {}
 
     def duplicate_id(self, out: Outgoing) -> str:
-        """The same on every try of this copy while its original is unsettled; empty for what is no copy."""
+        """Return an id that is the same on every try of a copy while its original is unsettled; empty for no copy."""
         if not out.copy_id:
             return ""
         if out.duplicate_salt:
@@ -45,11 +45,11 @@ class DuplicateIdSalts:
         return f"{out.copy_id}.{salt}"
 
     def settled(self, delivery: Delivery) -> None:
-        """Its copies are not tried again: equal ids are those of another message from now on."""
+        """Forget a settled delivery: its copies are not tried again, so equal ids are another message's from now on."""
         for copy_id in self._of.pop(delivery, ()):
             self._salts.pop(copy_id, None)
 
     def lost(self, generation: int) -> None:
-        """The original comes again, and its copies with it: their salts stay."""
+        """Keep the salts of a lost generation: its originals come again, and their copies with them."""
         for delivery in [d for d in self._of if d.generation == generation]:
             del self._of[delivery]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one thread that owns the connections: sockets, timers, and work that other threads hand in.
+"""Runs the one thread that owns the connections: sockets, timers, and work that other threads hand in.
 
 proton's engine is driven directly. Its stock `Container` reconnects for ever, resolves and connects outside of
 anybody's patience, and needs one byte in a pipe and one wrapped event for every piece of injected work; here many
@@ -25,7 +25,7 @@ log = logging.getLogger("redeliver_mw.proton")
 
 
 class StartedTimer(Protocol):
-    """A timer that has been started, and can be cancelled until its call."""
+    """Is a timer that has been started, and can be cancelled until its call."""
 
     def cancel(self) -> None: ...
 

@@ -121,7 +121,7 @@ def _came_from(native: Received, address: str, queue: str) -> Destination:
 
 
 def application_of(native: Received, name: str) -> Any:
-    """One application property, or None."""
+    """Return one application property, or None."""
     where = native.application.get(name)
     return None if where is None else read(native.raw, where[0])
 
@@ -160,7 +160,7 @@ def encode(
     duplicate_id: str = "",
     biting: tuple[str, ...] = BROKERS_ANNOTATIONS,
 ) -> bytes:
-    """The message as it goes out: durable, without expiry, user id and address of another's.
+    """Return the message as it goes out: durable, without the original's expiry, user id and address.
 
     `at_ms`: not to be delivered before, milliseconds since 1970. `source`: address and queue where the dead came
     from. `biting`: how the names of annotations begin that it does not take over. NotEncodable for a header value
@@ -191,7 +191,7 @@ def _header(priority: int | None) -> bytes:
 def _annotations(
     origin: Received | None, at_ms: int | None, source: tuple[str, str] | None, biting: tuple[str, ...]
 ) -> bytes:
-    """The user's own, as they were; then the delivery time as a long, which alone of all forms is obeyed."""
+    """Return the user's own annotations; then the delivery time as a long, the only form that is obeyed."""
     parts: list[bytes] = []
     for name, (start, end) in origin.annotations.items() if origin is not None else ():
         if not name.startswith(biting):
@@ -205,7 +205,7 @@ def _annotations(
 
 
 def _origin_marks(source: tuple[str, str] | None) -> list[tuple[str, str]]:
-    """Where the broker's own tools send a dead letter back to.
+    """Return the marks by which the broker's own tools send a dead letter back.
 
     They route by the address alone (seen on 2.44: also letters of the broker's own reach every subscription), so a
     queue that is not the only one of its address is named in full.
@@ -250,7 +250,7 @@ def _fields_of(p: Properties) -> tuple[Any, ...]:
 def _application_properties(
     out: Outgoing, origin: Received | None, source: tuple[str, str] | None, duplicate_id: str
 ) -> bytes:
-    """Those that came with the original as they stood on the wire, ours as strings."""
+    """Return the original's application properties as they stood on the wire, and ours as strings."""
     came = out.origin.headers if out.origin is not None and origin is not None else {}
     parts: list[bytes] = []
     more: dict[str, Any] = {DUPLICATE_ID: duplicate_id} if duplicate_id else {}
@@ -267,7 +267,7 @@ def _application_properties(
 
 
 def _body(out: Outgoing, origin: Received | None) -> bytes:
-    """The original's body section where the body is the original's; else a data section."""
+    """Return the original's body section if the body is the original's; else a data section."""
     if origin is not None and out.origin is not None and out.body == out.origin.body:
         return origin.body_wire
     return _section(DATA, write(bytes(out.body)))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing connection: outcomes, and no second copy while the first may still be answered.
+"""Publishes copies and takes their outcomes: no second copy while the first may still be answered.
 
 On the loop's thread. A copy counts as sent when the broker accepted it, on a target that keeps it
-(confirm-before-settle). Silence closes the connection before anybody is told of it (failed-target); a link without
+(confirm-before-settle). Silence closes the connection before it is reported (failed-target); a link without
 credit stops the clock.
 """
 
@@ -69,7 +69,7 @@ class Publisher:
         return not self._waiting and all(outlet.idle for outlet in self._sender_links)
 
     def publish(self, target: Destination, sent: SentCopy) -> None:
-        """One answer comes for each call."""
+        """Publish a copy. One answer comes for each call."""
         if self._connection.closing:
             return sent.answer("unsent", "we are closing")
         if self._connection.is_open:
@@ -79,7 +79,7 @@ class Publisher:
         self._watch()
 
     def forget(self, generation: int) -> None:
-        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        """Drop copies that are not written yet, for deliveries of a lost generation."""
         gone = [sent for _, sent in self._waiting if sent.generation == generation]
         self._waiting = deque(pair for pair in self._waiting if pair[1].generation != generation)
         for sent in gone + self._sender_links.forget(generation):

@@ -20,13 +20,13 @@ def _vhost(url: BrokerUrl) -> str:
 
 
 def _where(url: BrokerUrl) -> str:
-    """As rabbitmq+pika's."""
+    """Return the broker's place, as rabbitmq+pika does."""
     host, port = url.hosts[0]
     return f"{host}:{port or 5672}/{_vhost(url).lstrip('/')}"
 
 
 def _ledger_scope(url: BrokerUrl, cluster_name: str) -> str:
-    """As rabbitmq+pika's: the ledger of a source is the same for both."""
+    """Return the same scope as rabbitmq+pika: both share the ledger of a source."""
     return scope_of_cluster(cluster_name, _vhost(url)) if cluster_name else _where(url)
 
 
@@ -45,5 +45,5 @@ RABBITMQ = BrokerDialect(
 
 
 def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
-    """The entry point of `rabbitmq+proton`."""
+    """Return the adapter for a URL of `rabbitmq+proton`, as its entry point."""
     return ProtonAdapter(url, RABBITMQ)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a destination is reached, and what is known of the place behind it. Plain data."""
+"""Describes how a destination is reached, and what is known of the place behind it. Plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RouteQueue:
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
-    """An address: its queues, and what it does when it is full. `known` is False where nobody tells us."""
+    """Describes an address: its queues, and what it does when it is full. `known` is False if nobody answers that."""
 
     address: str
     queues: tuple[RouteQueue, ...] = ()
@@ -33,7 +33,7 @@ class RouteTarget:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a link to a destination is attached: the address, and the capability that says queue or topic."""
+    """Describes how a link to a destination is attached: the address, and the capability that says queue or topic."""
 
     address: str
     capability: str = ""  # empty: the broker asks for none

@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True, eq=False)
 class SentCopy:
-    """One message on its way."""
+    """Holds one message on its way."""
 
     data: bytes
     answer: OnAnswer
@@ -51,7 +51,7 @@ class SentCopy:
 
 
 class SenderLink(proton.Handler):
-    """One link to one target; `failed` says why it cannot be had. A failed one is not used again."""
+    """Sends on one link to one target; `failed` says why there is none. A failed link is not used again."""
 
     def __init__(self, target: Destination, changed: Callable[[], None]) -> None:
         self.target = target
@@ -59,7 +59,7 @@ class SenderLink(proton.Handler):
         self.failed = ""
         self.starved = 0.0  # seconds that something has waited for credit
         self.short = False  # of credit, for a second or more: also while the link is opened anew
-        self.said = False  # that it waits
+        self.wait_logged = False
         self.queue: deque[SentCopy] = deque()
         self._changed = changed
         self._sent: dict[str, SentCopy] = {}
@@ -106,7 +106,7 @@ class SenderLink(proton.Handler):
         """Hand it to the driver; only with credit."""
         if (why := self.unfit(sent)) is not None:
             return sent.answer("refused", why)
-        # RabbitMQ 4.3.6 ends the whole session for a message above what it said when the link was attached.
+        # RabbitMQ 4.3.6 ends the whole session for a message above the size announced when the link was attached.
         if 0 < (most := self._link.remote_max_message_size) < len(sent.data):
             return sent.answer("unfit", f"it has {len(sent.data)} bytes, the broker takes {most}")
         tag = str(next(_numbers))
@@ -139,7 +139,7 @@ class SenderLink(proton.Handler):
             self._link.close()
 
     def fail(self, why: str, unwritten: Verdict = "refused") -> None:
-        """It is of no use, says the broker: what was not written is refused. What was can be confirmed no more."""
+        """Give the link up, after the broker's refusal: copies not yet written are refused, others stay unconfirmed."""
         self.close()
         self.failed, self._unwritten = why, unwritten
         waiting, self.queue = list(self.queue), deque()
@@ -183,7 +183,7 @@ class SenderLink(proton.Handler):
 
 
 def seen_as(out: Outgoing) -> str:
-    """By the filter of a queue: of a dead letter the address that it comes from; RETURNS for a copy that goes back.
+    """Return what a queue's filter sees: a dead letter's original address; RETURNS for a copy that goes back.
 
     What goes back to where it was consumed was let in before, by headers that it still has.
     """
@@ -193,7 +193,7 @@ def seen_as(out: Outgoing) -> str:
 
 
 def outcome(delivery: proton.Delivery, state: int) -> tuple[Verdict, str]:
-    """What the broker says of one message. In a transaction the outcome is a provisional one, within the state."""
+    """Return the broker's outcome of one message. In a transaction it is provisional, within the state."""
     if state == proton.Delivery.ACCEPTED:
         return "ok", ""
     if state == TRANSACTIONAL:
@@ -213,7 +213,7 @@ def outcome(delivery: proton.Delivery, state: int) -> tuple[Verdict, str]:
 
 
 class SenderLinks:
-    """The links of one connection: looked up before each is opened, anew after each reconnect."""
+    """Keeps the links of one connection: looked up before each is opened, anew after each reconnect."""
 
     def __init__(self, topology: BrokerTopology, changed: Callable[[], None] = lambda: None) -> None:
         self._topology, self._changed = topology, changed
@@ -228,14 +228,14 @@ class SenderLinks:
         self._session = session
 
     def down(self, why: str) -> None:
-        """The connection is lost."""
+        """Give all links up: the connection is lost."""
         self._session = None
         outlets, self._all = list(self._all.values()), OrderedDict()
         for outlet in outlets:
             outlet.fail(why, "unsent")
 
     def to(self, target: Destination) -> SenderLink:
-        """The link to a target, opened when there is none; only while connected."""
+        """Return the link to a target, and open it if there is none; only while connected."""
         outlet = self._all.get(target)
         if outlet is not None and outlet.state != "closed":
             self._all.move_to_end(target)
@@ -284,7 +284,7 @@ class SenderLinks:
         return f"the broker gives no credit for {', '.join(sorted(waiting))}" if waiting else ""
 
     def forget(self, generation: int) -> list[SentCopy]:
-        """What is not written yet for deliveries of a lost generation, and is not to be written any more."""
+        """Return the copies that are not written yet, for deliveries of a lost generation, and drop them."""
         gone: list[SentCopy] = []
         for outlet in self:
             gone += [sent for sent in outlet.queue if sent.generation == generation]
@@ -309,8 +309,8 @@ class SenderLinks:
             outlet.starved = 0.0
         elif place.known and place.full_policy == "FAIL":
             outlet.fail(f"{place.address} is full, and refuses more")
-        elif not outlet.said:
-            outlet.said = True
+        elif not outlet.wait_logged:
+            outlet.wait_logged = True
             log.warning("%s takes no message just now (%s): copies to it wait", outlet.target, place.full_policy)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The link over which transactions are declared and discharged. One question at a time, on the loop's thread."""
+"""Declares and discharges transactions over a link of its own. One question at a time, on the loop's thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnDischarged = Callable[[bytes, str], None]  # the transaction's id where there 
 
 
 class TransactionCoordinator(proton.Handler):
-    """Nothing can be overtaken here: each message is answered before the next one goes out."""
+    """Asks the broker, one question after the other: each is answered before the next one goes out."""
 
     def __init__(self, session: Any, answered: OnDischarged, closed: Callable[[BaseException], None]) -> None:
         self._answered, self._closed = answered, closed

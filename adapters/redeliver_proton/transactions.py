@@ -37,7 +37,7 @@ _ACCEPTED = proton.Described(proton.ulong(0x24), [])
 
 
 class TransferOrigin(Protocol):
-    """Where originals are unsettled."""
+    """Is where originals are unsettled."""
 
     def driver_delivery(self, tag: int) -> Any: ...  # the driver's delivery, or None
     def done(self, tag: int) -> None: ...
@@ -45,7 +45,7 @@ class TransferOrigin(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TransferJob:
-    """One move."""
+    """Is one move."""
 
     origin: TransferOrigin
     delivery: Delivery
@@ -65,7 +65,7 @@ class _Transaction:
 
 
 class TransactionRunner:
-    """One transaction after the other. `cut` closes the connection; then `down` abandons what is in it."""
+    """Runs one transaction after the other. `cut` closes the connection; then `down` abandons what is in it."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TransactionRunner:
             job.answer("lost", f"the connection was lost: {error}")
 
     def move(self, job: TransferJob) -> None:
-        """One answer comes for each call."""
+        """Move a delivery in a transaction. One answer comes for each call."""
         if self._session is None:
             return job.answer("lost", "the connection is lost")
         self._queue.append(job)
@@ -118,7 +118,7 @@ class TransactionRunner:
     # -- one transaction --------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """As far as it goes just now; called again with each change of a link."""
+        """Go on as far as possible just now. Called again with each change of a link."""
         if self._stepping:
             return
         self._stepping = True
@@ -132,7 +132,7 @@ class TransactionRunner:
             self._stepping = False
 
     def _group(self) -> list[TransferJob]:
-        """The next move, and others with it where all their targets are healthy: one that refuses shares none."""
+        """Return the next move, and others with it if all their targets are healthy: one that refuses shares none."""
         jobs = [self._queue.popleft()]
         while self._queue and len(jobs) < TOGETHER and self._is_healthy(jobs[-1]) and self._is_healthy(self._queue[0]):
             jobs.append(self._queue.popleft())
@@ -142,12 +142,12 @@ class TransactionRunner:
         return all(target in self._healthy for target, _, _ in job.sends)
 
     def _prepare(self, now: _Transaction) -> None:
-        """Every link open, with credit for all: only then anything begins."""
+        """Open every link, and begin only when there is credit for all."""
         for job in list(now.jobs):
             if job.origin.driver_delivery(job.delivery.tag) is None:
                 self._drop(now, job, "abandoned", "its generation is over, or it is settled")
             elif why := self._obstacle(now, job):
-                self._sicken(job)
+                self._distrust(job)
                 self._drop(now, job, "refused", why)
         if not now.jobs:
             self._now = None
@@ -202,7 +202,7 @@ class TransactionRunner:
         return answered
 
     def _end(self, now: _Transaction) -> None:
-        """Every outcome is here: the originals join and it is committed, or all of it is undone."""
+        """End the transaction, with every outcome here: the originals join and it is committed, or all is undone."""
         originals = [job.origin.driver_delivery(job.delivery.tag) for job in now.jobs]
         if any(original is None for original in originals):
             now.refused.append("the original was lost meanwhile")
@@ -232,23 +232,23 @@ class TransactionRunner:
     def _undone(self, now: _Transaction, refusal: str) -> None:
         why, joined = refusal or "; ".join(now.refused), now.state == "committing"
         for job in now.jobs:
-            self._sicken(job)
+            self._distrust(job)
             if joined:
                 self._loop.call_later(ROLLBACK, partial(_give_back, job))
             job.answer("abandoned" if joined else "refused", why)
 
-    def _sicken(self, job: TransferJob) -> None:
+    def _distrust(self, job: TransferJob) -> None:
         self._healthy.difference_update(target for target, _, _ in job.sends)
 
     # -- the coordinator --------------------------------------------------------------------------
 
     def _coordinator(self) -> TransactionCoordinator:
         if self._control is None:
-            self._control = TransactionCoordinator(self._session, self._told, self._cut)
+            self._control = TransactionCoordinator(self._session, self._answered, self._cut)
         return self._control
 
-    def _told(self, number: bytes, refusal: str) -> None:
-        """The answer to declare or to discharge."""
+    def _answered(self, number: bytes, refusal: str) -> None:
+        """Go on after the broker's answer to declare or to discharge."""
         now = self._now
         if now is None:
             return
@@ -295,7 +295,7 @@ class TransactionRunner:
 
 
 def _give_back(job: TransferJob) -> None:
-    """After a rollback that has taken place meanwhile, unless its link is gone, and all with it."""
+    """Give a delivery back after its rollback, unless its link is gone, and all with it."""
     original = job.origin.driver_delivery(job.delivery.tag)
     if original is not None:
         original.local.data = None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection with one proton transport on it: bytes in, events out, bytes back. On the loop's thread.
+"""Runs one TCP connection with one proton transport on it: bytes in, events out, bytes back. On the loop's thread.
 
 Events go to the handler of their link, session or connection, as proton's own containers dispatch them.
 """
@@ -27,7 +27,7 @@ _READS = 32  # of one buffer each, before others have their turn
 
 
 class Refused(ConnectionError):
-    """The peer closed with a reason: an AMQP condition."""
+    """Reports that the peer closed with a reason: an AMQP condition."""
 
     def __init__(self, name: str, description: str) -> None:
         super().__init__(f"{name}: {description}" if description else name)
@@ -35,12 +35,12 @@ class Refused(ConnectionError):
 
     @property
     def forbids(self) -> bool:
-        """It is this user who may not."""
+        """Return whether it is this user who may not."""
         return "unauthorized" in self.name
 
 
 def refusal(condition: Any) -> ConnectionError:
-    """What a peer said when it closed or ended something; it may have said nothing."""
+    """Return the error that a peer named when it closed or ended something; it may have named none."""
     if condition is None:
         return ConnectionError("the broker closed it")
     return Refused(condition.name, condition.description or "")
@@ -69,7 +69,7 @@ class ProtonSocket:
         self._deadline: Any = None
         self._due = 0.0
         self._addresses: list[Any] = []
-        self.error: BaseException | None = None  # what the peer or the protocol said before the end
+        self.error: BaseException | None = None  # what the peer or the protocol reported before the end
         try:
             self._addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:

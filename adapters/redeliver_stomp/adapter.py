@@ -38,7 +38,7 @@ BROWSED = -1  # the generation of what was only looked at: it cannot be settled
 
 
 class StompAdapter:
-    """The `Adapter` of `activemq+stomp`."""
+    """Is the `Adapter` of `activemq+stomp`."""
 
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url
@@ -132,7 +132,7 @@ class StompAdapter:
         self._loop.call(lambda: answer("refused" if why else "ok", why))
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
-        """What a browser sees: messages that other consumers have in flight count, too."""
+        """Answer how many messages a browser sees: those that other consumers have in flight count, too."""
         count = 0
 
         def seen(_frame: RawFrame) -> bool:
@@ -174,7 +174,7 @@ class StompAdapter:
     # -- the thread -------------------------------------------------------------------------------
 
     def _fault(self, error: BaseException) -> None:
-        """Of ours: every connection that consumes is opened again, so that nothing hangs half done."""
+        """Open every consuming connection again after a fault of ours, so that nothing hangs half done."""
         for connection in (self._main, *self._durable_connections.values()):
             connection.link.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
 
@@ -190,7 +190,7 @@ class StompAdapter:
         self._ended()
 
     def _ended(self) -> None:
-        """All connections are closed, and we wanted that."""
+        """Note that all connections are closed, as we wanted."""
         connections = (self._main, *self._durable_connections.values())
         if self._closing and self._publisher.is_closed and all(connection.link.is_closed for connection in connections):
             self._closed.set()
@@ -254,7 +254,7 @@ class StompAdapter:
         return self._durable_connections.get(source.subscription.source, self._main)
 
     def _gone(self, source: Consumer, error: str) -> None:
-        """The broker refused its SUBSCRIBE."""
+        """Note that the broker refused the source's SUBSCRIBE."""
         if source.was_ready:
             self._sources.refused(source, BrokerError(f"it cannot be consumed: {error}", code="queue-refused"))
         else:
@@ -302,5 +302,5 @@ class StompAdapter:
 
 
 def adapter_from_url(url: BrokerUrl) -> StompAdapter:
-    """The entry point of `activemq+stomp`."""
+    """Return the adapter for a URL of `activemq+stomp`, as its entry point."""
     return StompAdapter(url)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What STOMP's frames really do on ActiveMQ Classic. Pure; `test_verbs` tries each on a real broker."""
+"""Lists what STOMP's frames really do on ActiveMQ Classic. Pure; `test_verbs` tries each on a real broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VERBS = (
     VerbRecord(
         FOREIGN_ACK,
         "back, marked",
-        "left in its queue after one round, and said",
+        "left in its queue after one round, and logged",
         "the connection is closed without a word, again and again",
     ),
     VerbRecord(

@@ -14,7 +14,7 @@ from redeliver_stomp.capabilities import address, problem
 from redeliver_stomp.connection import StompConnection
 from redeliver_stomp.frames import RawFrame, encode
 from redeliver_stomp.loop import StompLoop
-from redeliver_stomp.receipts import said
+from redeliver_stomp.receipts import error_text
 
 SILENCE = 30.0  # seconds without a message, after which it is given up
 _ID = "browse"
@@ -63,7 +63,9 @@ class Browser:
             if self._done:
                 return
             if frame.head.startswith(b"ERROR"):
-                self._finish(BrokerError(f"{self._source} cannot be browsed: {said(frame)}", code="browse-failed"))
+                self._finish(
+                    BrokerError(f"{self._source} cannot be browsed: {error_text(frame)}", code="browse-failed")
+                )
             elif frame.head.startswith(b"MESSAGE"):
                 last = frame.raw(b"browser") == b"end" and frame.raw(b"message-id") == b"0"
                 if last or self._seen(frame):

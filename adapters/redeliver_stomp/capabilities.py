@@ -82,7 +82,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.$/-]")
 
 
 def capabilities(version: str, *, scheduler: bool, dialect: str = "activemq+stomp") -> Capabilities:
-    """The record of one broker; `scheduler`: it was seen to delay a message."""
+    """Return the record of one broker; `scheduler`: it was seen to delay a message."""
     return Capabilities(
         dialect=dialect,
         broker_kind="activemq",
@@ -112,39 +112,39 @@ def capabilities(version: str, *, scheduler: bool, dialect: str = "activemq+stom
 
 
 def records() -> tuple[Capabilities, ...]:
-    """The record of each version that was tried, and one of all others; for the table of verbs."""
+    """Return the record of each version that was tried, and one of all others; for the table of verbs."""
     return tuple(capabilities(version, scheduler=True) for version in (*TRIED, *UNTRIED))
 
 
 def version_of(headers: Mapping[str, str]) -> str:
-    """Of a CONNECTED frame; 5.x releases name a placeholder instead of it: empty then."""
+    """Return the version in a CONNECTED frame; empty for 5.x releases, which send a placeholder."""
     product, _, version = headers.get("server", "").partition("/")
     return version if product == "ActiveMQ" and version[:1].isdigit() else ""
 
 
 def other_product(headers: Mapping[str, str]) -> str:
-    """Who answered, by its CONNECTED frame, if not ActiveMQ Classic: its verbs would mean something else."""
+    """Return the product that a CONNECTED frame names, if not ActiveMQ Classic: its verbs would mean something else."""
     product = headers.get("server", "").partition("/")[0]
     return "" if product in ("ActiveMQ", "") else product
 
 
 def private_queue(source: Destination) -> str:
-    """The queue of one durable subscription, where its retries go and nobody else's messages."""
+    """Return the queue of one durable subscription, where its retries go and nobody else's messages."""
     return PRIVATE_PREFIX + ".".join(_spelled(part) for part in (source.name, source.subscription))
 
 
 def client_id(source: Destination) -> str:
-    """Under which a durable subscription is known to the broker; one connection at a time may have it."""
+    """Return the client id of a durable subscription; one connection at a time may have it."""
     return "redeliver." + ".".join(_spelled(part) for part in (source.name, source.subscription))
 
 
 def _spelled(name: str) -> str:
-    """Wildcards and whatever else a queue's name cannot hold, as `%XX`."""
+    """Return a name with `%XX` for wildcards and whatever else a queue's name cannot hold."""
     return _PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
 def address(target: Destination) -> str:
-    """Where a copy for `target` is sent: a subscription's goes to its private queue."""
+    """Return where a copy for `target` is sent: a subscription's goes to its private queue."""
     if target.subscription:
         return f"/queue/{private_queue(target)}"
     return f"/{target.kind}/{target.name}"

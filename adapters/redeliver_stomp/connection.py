@@ -55,7 +55,7 @@ def heartbeat_of(url: BrokerUrl) -> float:
 class StompConnection:
     """Opens, and opens again after each loss until `close`. Callbacks run on the loop's thread.
 
-    With `failed` a first connect that does not come about is given up and told; without, tried for ever.
+    With `failed`, a first connect that does not come about is given up and reported; without it, tried for ever.
     `frame` gets what comes, batch by batch, between `up` and `down`.
     """
 
@@ -74,7 +74,7 @@ class StompConnection:
         url.check_options(OPTIONS)
         self._loop, self._url, self._role, self._client_id = loop, url, role, client_id
         self._up, self._frames = up, frames
-        url.tls_context()  # a mistake in the URL is told at once
+        url.tls_context()  # a mistake in the URL is reported at once
         self._beat = heartbeat_of(url)
         if "\0" in f"{url.user}{url.password}":
             raise ConfigError(
@@ -118,13 +118,13 @@ class StompConnection:
         self._refusal, self._goodbye = None, ""
         self._outbox.clear()
         tls = self._url.tls_context()  # a certificate may have been renewed
-        wire = self._wire = StompSocket(host, port, tls, told=self._post, gone=self._post)
+        wire = self._wire = StompSocket(host, port, tls, received=self._post, gone=self._post)
         late = TimeoutError(f"{wire.where} accepts connections and does not answer")
         self._timers = [self._loop.call_later(HANDSHAKE_TIMEOUT, lambda: self._give_up(wire, late))]
         wire.open(self._hello(host))
 
     def close(self) -> None:
-        """For good: with a goodbye where there is somebody to answer it."""
+        """Close the connection for good, with a goodbye if there is somebody to answer it."""
         self._reconnector.close()
         if self.is_open:
             self._goodbye = "goodbye"
@@ -163,7 +163,7 @@ class StompConnection:
     # -- on the loop's thread -------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        """One wake-up for all that has come."""
+        """Take all frames that have come, in one wake-up."""
         self._called = False
         frames: list[RawFrame] = []
         while self._inbox:
@@ -188,7 +188,7 @@ class StompConnection:
             self._frames(frames)
 
     def _greeted(self, frames: list[RawFrame]) -> list[RawFrame]:
-        """The answer to CONNECT; what comes behind it."""
+        """Take the answer to CONNECT, and return the frames behind it."""
         first, *rest = frames
         if first.cmd == "CONNECTED" and (other := other_product(first.headers)):
             self._refusal = ConfigError(
@@ -212,7 +212,7 @@ class StompConnection:
         return []
 
     def _give_up(self, wire: StompSocket | None, error: BaseException | None) -> None:
-        """This connection is over, for whatever reason; told once."""
+        """Report once that this connection is over, for whatever reason."""
         if wire is None or wire is not self._wire:
             return
         was_open, self._wire, self.is_open = self.is_open, None, False
@@ -296,17 +296,17 @@ class StompConnection:
 
     def _meaning_of_error(self, error: RawFrame) -> RedeliverError:
         """Return what the ERROR to our CONNECT means."""
-        said = error.headers.get("message", "") or error.body.decode("utf-8", "replace").partition("\n")[0]
+        text = error.headers.get("message", "") or error.body.decode("utf-8", "replace").partition("\n")[0]
         where = self._url.text
-        if "already connected" in said:
+        if "already connected" in text:
             return BrokerError(
-                f"another client consumes as {self._client_id!r}: {said[:200]}",
+                f"another client consumes as {self._client_id!r}: {text[:200]}",
                 where=where,
                 cure="Stop the other one, or give this handler another subscription name",
                 code="source-in-use",
             )
         return CredentialsRefused(
-            f"the broker refuses this user or password ({without_secret(said, self._url.password)[:200]})",
+            f"the broker refuses this user or password ({without_secret(text, self._url.password)[:200]})",
             where=where,
             cure="Check both",
         )

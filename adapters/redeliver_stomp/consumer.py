@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One source on one consuming connection: its generation, its batches, its ACKs. On the loop's thread."""
+"""Consumes one source on one connection: its generation, its batches, its ACKs. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redeliver_stomp.capabilities import LINE_BYTES, address, private_queue, pro
 from redeliver_stomp.frames import RawFrame, ack, encode, escaped
 from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.messages import delivery_of, was_not_scheduled
-from redeliver_stomp.receipts import SAID_CHARS, OnReceipt
+from redeliver_stomp.receipts import ERROR_CHARS, OnReceipt
 from redeliver_stomp.unackable import Mark, UnackableMessages, doubtful, hit_nothing, mark_of, odd
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -26,7 +26,7 @@ _ids = itertools.count(1)
 
 
 def check_source(wanted: Subscription) -> None:
-    """What cannot be one source whose messages have a place to come back to. ConfigError."""
+    """Raise ConfigError for what cannot be one source whose messages have a place to come back to."""
     source = wanted.source
     if len(f"selector:{escaped(wanted.selector)}".encode()) > LINE_BYTES:
         what = f"its selector takes more than the {LINE_BYTES} bytes that the broker allows"
@@ -52,8 +52,9 @@ def check_source(wanted: Subscription) -> None:
 
 
 def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError:
-    """What the ERROR to a SUBSCRIBE means."""
-    if wanted.selector and error == wanted.selector.strip()[:SAID_CHARS]:  # all that is said of one (5.18, 6.3)
+    """Return the error that explains the ERROR to a SUBSCRIBE."""
+    # The whole ERROR for a wrong selector is the selector (observed on 5.18 and 6.3).
+    if wanted.selector and error == wanted.selector.strip()[:ERROR_CHARS]:
         what, cure = f"its selector {error!r} is none", "Write it in SQL, as in: colour = 'red' AND size > 3"
         return ConfigError(what, where=str(wanted.source), cure=cure, code="selector-refused")
     return BrokerError(
@@ -65,7 +66,7 @@ def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError
 
 
 class SubscribingConnection(Protocol):
-    """The connection that a consumer subscribes on: it routes messages, expects receipts, and writes."""
+    """Is the connection that a consumer subscribes on: it routes messages, expects receipts, and writes."""
 
     loop: StompLoop
 
@@ -75,7 +76,7 @@ class SubscribingConnection(Protocol):
 
 
 class Consumer:
-    """A subscription through its generations; each connection is one.
+    """Consumes a subscription through its generations; each connection is one.
 
     A durable subscription consumes two things as one source: the topic, and its private queue with the retries.
     """
@@ -116,7 +117,7 @@ class Consumer:
             connection.write(encode("SUBSCRIBE", [*headers, ("receipt", receipt)]))
 
     def _subscriptions(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """What to SUBSCRIBE to: id and headers. What can never be acked must not use up the window."""
+        """Return what to SUBSCRIBE to: ids and headers. Messages that can never be acked must not use up the window."""
         wanted, name = self.subscription, f"s{next(_ids)}"
         common = [
             ("ack", "client-individual"),
@@ -147,12 +148,12 @@ class Consumer:
             self._hand_over()
 
     def abandon(self) -> None:
-        """The generation is over: nothing more is settled or handed over."""
+        """End the generation: nothing more is settled or handed over."""
         self._connection, self.live = None, False
         self._batch, self._open, self._acks, self._trying = [], set(), [], {}
 
     def convict(self) -> None:
-        """The broker closed the connection and said nothing: for the ACKs that it could not stomach."""
+        """Note that the broker closed the connection without an ERROR: for the ACKs that it could not process."""
         for mark in self._trying.values():
             if odd(mark[0]):
                 self.convicts.add(mark)
@@ -184,20 +185,20 @@ class Consumer:
     # -- settling ---------------------------------------------------------------------------------
 
     def has(self, delivery: Delivery) -> bool:
-        """Is it unsettled, and of this generation?"""
+        """Return whether a delivery is unsettled, and of this generation."""
         return self.live and delivery.generation == self.generation and delivery.tag in self._open
 
     def take(self, tag: bytes) -> None:
-        """A transaction settles it."""
+        """Take a delivery out, which a transaction settles."""
         self._open.discard(tag)
 
     def give_back(self, tag: bytes) -> None:
-        """The transaction was aborted: it is unsettled again."""
+        """Take a delivery back as unsettled, after its transaction was aborted."""
         if self.live:
             self._open.add(tag)
 
     def decide(self, delivery: Delivery, settlement: Settlement) -> None:
-        """Only `accepted` means here what it says; the rest is left unsettled."""
+        """Note a settlement. Only `accepted` can be written here; other deliveries stay unsettled."""
         if settlement != "accepted":
             log.debug("%r: %s is not honoured by this broker: it stays unsettled", delivery, settlement)
         elif delivery.tag not in self._open:
@@ -210,7 +211,7 @@ class Consumer:
             self._acks.append(ack(delivery.tag))
 
     def _try(self, delivery: Delivery) -> None:
-        """An ACK of which it is not known whether the broker survives the sight of it."""
+        """Send an ACK for which the broker may close the connection."""
         mark = mark_of(delivery.native)
         if self.convicts.hopeless(mark):
             self.convicts.add(mark)
@@ -225,7 +226,7 @@ class Consumer:
             self.convicts.add(mark)
 
     def write(self) -> None:
-        """All that was decided, in one piece."""
+        """Write all settlements that were decided, in one piece."""
         acks, self._acks = self._acks, []
         if acks and self._connection is not None:
             self._connection.write(b"".join(acks))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consuming connection: what comes on it goes to whom it is for. On the loop's thread."""
+"""Routes what comes on a consuming connection to the source that it is for. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redeliver_stomp.connection import StompConnection
 from redeliver_stomp.consumer import Consumer
 from redeliver_stomp.frames import RawFrame, encode
 from redeliver_stomp.loop import StompLoop
-from redeliver_stomp.receipts import OnReceipt, Receipts, said
+from redeliver_stomp.receipts import OnReceipt, Receipts, error_text
 from redeliver_stomp.transactions import TransactionRunner
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -21,7 +21,7 @@ OnFrame = Callable[[RawFrame], None]
 
 
 class ConsumerConnection:
-    """One `StompConnection`, its sources and its transactions. `down` comes after its sources are told to be over."""
+    """Keeps one `StompConnection`, its sources and its transactions. `down` comes after the end of its sources."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ConsumerConnection:
         self._up, self._down = up, down
         self._receipts = Receipts()
         self._routes: dict[bytes, OnFrame] = {}
-        self._worded = False  # the broker has said something before the connection ended
+        self._worded = False  # the broker has sent an ERROR before the connection ended
         self.link = StompConnection(
             loop,
             url,
@@ -63,15 +63,15 @@ class ConsumerConnection:
         self.link.abort(error)
 
     def expect(self, answer: OnReceipt) -> str:
-        """The id for a `receipt` header."""
+        """Return the id for a `receipt` header."""
         return self._receipts.expect(answer)
 
     def request(self, command: str, headers: list[tuple[str, str]], answer: OnReceipt, body: bytes = b"") -> None:
-        """A frame and its answer; there is none when the connection is lost before."""
+        """Send a frame that asks for an answer; none comes if the connection is lost before."""
         self.write(encode(command, [*headers, ("receipt", self.expect(answer))], body))
 
     def route(self, subscription: str, to: OnFrame | None) -> None:
-        """Where the messages of a subscription id go; None: nowhere any more."""
+        """Set where the messages of a subscription id go; None: nowhere any more."""
         if to is None:
             self._routes.pop(subscription.encode(), None)
         else:
@@ -94,7 +94,7 @@ class ConsumerConnection:
         error = frame.head.startswith(b"ERROR")
         self._worded = self._worded or error
         if not self._receipts.take(frame) and error:
-            log.warning("the broker says: %s", said(frame))
+            log.warning("the broker says: %s", error_text(frame))
 
     def _lost(self, error: BaseException) -> None:
         self._receipts.forget()

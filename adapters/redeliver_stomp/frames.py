@@ -22,11 +22,11 @@ HEAD_BYTES = 1 << 20  # longer ones than this are no heads any more
 
 
 class NotAFrame(ValueError):
-    """The bytes are no STOMP: this connection cannot be read any further."""
+    """Reports bytes that are no STOMP: this connection cannot be read any further."""
 
 
 def _parsed() -> Any:
-    """The headers, read on first use. Untyped: mypy takes a cached property for one that cannot be written."""
+    """Return the headers, read on first use. Untyped: mypy takes a cached property for one that cannot be written."""
     return cached_property(lambda frame: _parse(frame.head))
 
 
@@ -54,7 +54,7 @@ class RawFrame(Frame):
         return b"\ncontent-length:" in self.head
 
     def raw(self, name: bytes) -> bytes:
-        """The value of a header as it stands on the wire; empty where there is none."""
+        """Return the value of a header as it stands on the wire; empty if there is none."""
         head = self.head
         at = head.find(b"\n" + name + b":")
         if at < 0:
@@ -64,7 +64,7 @@ class RawFrame(Frame):
         return head[at:end] if end >= 0 else head[at:]
 
     def header(self, name: str) -> str | None:
-        """One of `headers`, found without the others as long as nobody has asked for those."""
+        """Return one of `headers`, found without the others as long as nobody has asked for those."""
         if "headers" in self.__dict__:
             return self.headers.get(name)
         found = self.raw(name.encode())
@@ -77,7 +77,7 @@ class RawFrame(Frame):
 
 
 def plain_frame(command: str, headers: dict[str, str], body: str | bytes | None) -> Any:
-    """A frame as stomp.py makes it for listeners."""
+    """Return a frame as stomp.py makes it for listeners."""
     drivers: Any = Frame  # which has no types
     return drivers(command, headers, body)
 
@@ -100,20 +100,20 @@ def _unescaped(value: str) -> str:
 
 
 def escaped(value: str) -> str:
-    """A header's value as it goes on the wire."""
+    """Return a header's value as it goes on the wire."""
     if "\\" in value:
         value = value.replace("\\", "\\\\")
     return value.replace("\n", "\\n").replace(":", "\\c").replace("\r", "\\r")
 
 
 def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") -> bytes:
-    """One frame; values are escaped, names are not."""
+    """Return the bytes of one frame; values are escaped, names are not."""
     lines = [command, *(f"{name}:{escaped(value)}" for name, value in headers)]
     return b"".join((("\n".join(lines)).encode("utf-8", "replace"), b"\n\n", body, b"\0"))
 
 
 def ack(raw_id: bytes, transaction: bytes = b"", receipt: bytes = b"") -> bytes:
-    """An ACK for the value of a MESSAGE's `ack` header as it came."""
+    """Return an ACK for the value of a MESSAGE's `ack` header as it came."""
     extra = (b"\ntransaction:" + transaction if transaction else b"") + (b"\nreceipt:" + receipt if receipt else b"")
     return b"ACK\nid:" + raw_id + extra + b"\n\n\0"
 
@@ -127,7 +127,7 @@ class Splitter:
         self._need = 0  # bytes in all before another look makes sense; 0: until a NUL comes
 
     def feed(self, data: bytes) -> list[RawFrame]:
-        """The frames that `data` completes; heart-beats are none. NotAFrame."""
+        """Return the frames that `data` completes; heart-beats are none. Raises NotAFrame."""
         self._chunks.append(data)
         self._size += len(data)
         if self._size < self._need or (not self._need and b"\0" not in data and data.strip(b"\r\n")):

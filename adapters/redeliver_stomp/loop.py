@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The adapter's one thread: calls from other threads, timers, and what is to be done once at the end of a turn."""
+"""Runs the adapter's one thread: calls from other threads, timers, and work at the end of a turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURN = 1000  # calls at most before what is to be written goes out
 
 
 class StompLoop:
-    """A thread that does one thing after the other. A fault in one of them is logged and told to `fault`."""
+    """Runs one thing after the other on its thread. A fault in one of them is logged and passed to `fault`."""
 
     def __init__(self, name: str, fault: Callable[[BaseException], None] = lambda _: None) -> None:
         self._queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
@@ -33,19 +33,19 @@ class StompLoop:
         self.thread.start()
 
     def stop(self) -> None:
-        """After what was called until now; from any thread."""
+        """Stop after what was called until now. From any thread."""
         self._queue.put(None)
 
     def call(self, fn: Callable[[], Any]) -> None:
-        """On the thread, as soon as it comes to it; from any thread."""
+        """Call `fn` on the loop's thread, as soon as it comes to it. From any thread."""
         self._queue.put(fn)
 
     def at_end_of_turn(self, fn: Callable[[], Any]) -> None:
-        """Once, after all that waits now. On the thread only; the same function counts once."""
+        """Call `fn` once, after all that waits now. On the loop's thread only; the same function counts once."""
         self._soon[fn] = None
 
     def call_later(self, seconds: float, fn: Callable[[], Any]) -> LoopTimer:
-        """After `seconds` on the monotonic clock. From any thread."""
+        """Call `fn` after `seconds` on the monotonic clock. From any thread."""
         timer = LoopTimer(fn)
         due = time.monotonic() + max(0.0, seconds)
         if threading.current_thread() is self.thread:

@@ -41,7 +41,7 @@ CAUSE_CHARS = 200
 
 
 class NotSendable(ValueError):
-    """It cannot be put into a frame that the broker takes; nothing has been sent."""
+    """Reports what cannot be put into a frame that the broker takes; nothing has been sent."""
 
 
 class StompReader:
@@ -98,7 +98,7 @@ class StompReader:
         return Identity(message_id, timestamp * 1000 if timestamp else None)
 
     def route(self, native: Frame, /) -> Mapping[str, str]:
-        """The topic that it was sent to, where it came through one."""
+        """Return the topic that the message came through, if it did."""
         for name in ("destination", ORIGINAL):
             found = destination_of(native.headers.get(name, ""))
             if found is not None and found.kind == "topic":
@@ -106,7 +106,7 @@ class StompReader:
         return {}
 
     def image(self, native: Frame, /) -> bytes:
-        """Its head; a frame of the driver's own has none, and is told from text by what it carries."""
+        """Return a frame's head; for a driver's own frame, which has none, a mark of whether its body is bytes."""
         sized = b"\ncontent-length:" if "content-length" in native.headers else b""
         return native.head if isinstance(native, RawFrame) else b"MESSAGE" + sized
 
@@ -127,7 +127,7 @@ class StompReader:
         return any(name.startswith("redeliver_") for name in native.headers)
 
     def death(self, native: Frame, /) -> Death | None:
-        """A virtual topic puts an original destination on healthy messages, too: alone it says nothing."""
+        """Return the death of a message. A virtual topic marks an original destination on healthy messages, too."""
         headers = native.headers
         source = destination_of(headers.get(ORIGINAL, ""))
         if source is None or not ({"originalExpiration", CAUSE} & headers.keys()):
@@ -147,17 +147,17 @@ READER = StompReader()
 
 
 def delivery_of(source: Destination, generation: int, frame: RawFrame) -> Delivery:
-    """Its tag is the `ack` header as it came."""
+    """Return the delivery of a MESSAGE; its tag is the `ack` header as it came."""
     return Delivery(source, generation, frame.raw(b"ack"), b"\nredelivered:true" in frame.head, frame, READER)
 
 
 def was_not_scheduled(frame: RawFrame) -> bool:
-    """It was to be delayed, and nobody did."""
+    """Return whether the message should have been delayed, and was not."""
     return b"\n" + NOT_SCHEDULED.encode() + b":" in frame.head
 
 
 def send_frame(out: Outgoing, receipt: str, *, transaction: str = "", after: float = 0.0) -> bytes:
-    """The SEND of `out`: persistent; after `after` seconds of the broker's delay. NotSendable.
+    """Return the SEND of `out`: persistent; after `after` seconds of the broker's delay. NotSendable.
 
     What came as a JMS text (without a content-length) goes out as one; a NUL in it would end the frame.
     """
@@ -196,7 +196,7 @@ def _is_text(out: Outgoing) -> bool:
 
 
 def _worded(name: str, value: object) -> str:
-    """A header's value as text, as JMS spells numbers and truths."""
+    """Return a header's value as text, as JMS spells numbers and booleans."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -212,7 +212,7 @@ def _worded(name: str, value: object) -> str:
 
 
 def _check(lines: list[tuple[str, str]]) -> None:
-    """What the broker would close the connection for, or take for something else."""
+    """Raise NotSendable for what the broker would close the connection for, or misread."""
     if len(lines) > HEADERS_MAX:
         raise NotSendable(f"{len(lines)} headers, the broker takes {HEADERS_MAX}")
     for name, value in lines:
@@ -227,7 +227,7 @@ def _check(lines: list[tuple[str, str]]) -> None:
 
 
 def _lines(headers: Mapping[str, str]) -> list[bytes]:
-    """Of a frame that stomp.py read: as they would go out again, the name of each in full."""
+    """Return the header lines of a frame that stomp.py read, as they would go out again."""
     bad = [name for name in headers if ":" in name]
     if bad:
         raise NotCopyable(f"a header's name holds a colon: {bad[0]!r}")

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: a RECEIPT for each copy, and no second copy while the first may still be answered.
+"""Publishes copies, each with a RECEIPT, and no second copy while the first may still be answered.
 
 On the loop's thread. A copy counts as sent on the RECEIPT of its COMMIT (confirm-before-settle); an ERROR that names
-its SEND is a refusal. Silence closes the link before anybody is told of it (failed-target). A transaction for each
+its SEND is a refusal. Silence closes the link before it is reported (failed-target). A transaction for each
 copy, because ActiveMQ keeps a SEND for which a full queue has no room until there is some, and puts it there then,
 whether its connection is still open or not (seen on 6.3: six tries of one copy, six copies); the end of a transaction
 ends that. Delayed copies do without: within a transaction their job would be stored after the commit.
@@ -25,7 +25,7 @@ from redeliver_stomp.connection import StompConnection
 from redeliver_stomp.frames import RawFrame, encode
 from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.messages import NotSendable, send_frame
-from redeliver_stomp.receipts import Receipts, said
+from redeliver_stomp.receipts import Receipts, error_text
 
 log = logging.getLogger("redeliver_mw.stomp")
 
@@ -94,7 +94,7 @@ class Publisher:
             self._copies.add(sent)
 
     def forget(self, generation: int) -> None:
-        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        """Drop copies that are not written yet, for deliveries of a lost generation."""
         self._copies.forget(generation)
 
     def _write(self, sent: _UnansweredCopy) -> None:
@@ -140,7 +140,7 @@ class Publisher:
     def _frames(self, frames: list[RawFrame]) -> None:
         for frame in frames:
             if not self._receipts.take(frame) and frame.head.startswith(b"ERROR"):
-                log.warning("the broker says on the publishing link: %s", said(frame))
+                log.warning("the broker says on the publishing link: %s", error_text(frame))
 
     def _answered(self, number: int, error: str) -> None:
         if (sent := self._copies.unanswered.pop(number, None)) is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Is the broker's scheduler on? Asked of a temporary queue of our own. On the loop's thread.
+"""Finds out with a temporary queue of our own whether the broker's scheduler is on. On the loop's thread.
 
 With it a delay of 0 comes back as a job of the scheduler's; without it the delay is still on the message.
 """
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 def probe_scheduler(connection: ConsumerConnection, answer: Callable[[bool], None]) -> None:
-    """One answer, unless the connection is lost before; no answer of the broker's in time counts as off."""
+    """Answer once whether the broker delays messages, unless the connection is lost; silence counts as off."""
     name = f"probe{next(_numbers)}"
     queue = f"/temp-queue/redeliver-{name}"
     done = False

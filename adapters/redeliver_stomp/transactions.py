@@ -35,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 class TransactedConnection(Protocol):
-    """The consuming connection of a transaction: it writes frames, expects receipts, and can be closed."""
+    """Is the consuming connection of a transaction: it writes frames, expects receipts, and can be closed."""
 
     loop: StompLoop
 
@@ -73,7 +73,7 @@ class TransactionRunner:
     def move(
         self, source: Consumer, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred
     ) -> None:
-        """One answer, once: `refused` leaves the delivery unsettled and ours."""
+        """Move a delivery in a transaction. One answer comes: `refused` leaves the delivery unsettled and ours."""
         if not source.has(delivery):
             answer("abandoned", "its generation is over, or it is settled")
         elif any(after > 0 for _, after in outs):
@@ -85,7 +85,7 @@ class TransactionRunner:
             self._connection.loop.at_end_of_turn(self._begin)
 
     def lost(self) -> None:
-        """The connection is gone, and with it whatever was not committed."""
+        """Answer what was not committed: the connection is lost, and the transactions with it."""
         begun, self._moves = self._moves, []
         queued, self._queue = self._queue, deque()
         self._end_timer()

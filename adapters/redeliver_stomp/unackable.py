@@ -30,23 +30,26 @@ def mark_of(frame: RawFrame) -> Mark:
 
 
 def odd(message_id: bytes) -> bool:
-    """An id, as on the wire, that is none of a broker's own: an ack of it closes the connection."""
+    """Return whether an id, as on the wire, is none of a broker's own: an ack of it may close the connection."""
     return _OWN_ID.match(message_id) is None
 
 
 def doubtful(frame: RawFrame) -> bool:
-    """It may be one of those; what AMQP producers send is watched in any case."""
+    """Return whether a message may have such an id; messages of AMQP producers are watched in any case."""
     return b"\nJMS_AMQP_" in frame.head or odd(frame.raw(b"message-id"))
 
 
 def hit_nothing(error: str) -> bool:
-    """Does this ERROR say that an ACK was for a message which cannot be acked?"""
+    """Return whether an ERROR says that an ACK was for a message which cannot be acked."""
     found = _UNEXPECTED.search(error)
     return found is not None and found[1] != "null"
 
 
 class UnackableMessages:
-    """Of one source on one broker. Shared by all connections of this process; on loops' threads."""
+    """Keeps the unackable messages of one source on one broker, for all connections of this process.
+
+    Called on the threads of their loops.
+    """
 
     def __init__(self, broker: str, source: Destination) -> None:
         self._broker, self._source = broker, source
@@ -59,7 +62,7 @@ class UnackableMessages:
         return bool(self._marks) and mark_of(frame) in self._marks
 
     def hopeless(self, mark: Mark) -> bool:
-        """This broker was seen to close a connection for an ack of such an id."""
+        """Return whether this broker was seen to close a connection for an ack of such an id."""
         return self._broker in _proved and odd(mark[0])
 
     def add(self, mark: Mark) -> None:

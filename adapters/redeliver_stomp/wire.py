@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection: stomp.py's transport, whose receiver thread hands frames over in batches.
+"""Runs one TCP connection: stomp.py's transport, whose receiver thread hands frames over in batches.
 
 What stomp.py does itself would stall us: its connect waits for a silent peer for ever, its TLS shutdown too,
 it writes from whichever thread calls, and leaves Nagle's algorithm on (43 ms for an ACK and a SEND).
@@ -30,7 +30,7 @@ Gone = Callable[["StompSocket", BaseException], None]
 
 
 class StompSocket(Transport):
-    """`told` and `gone` are called on threads of this connection: `gone` once, and then nothing more."""
+    """Calls `received` and `gone` on threads of this connection: `gone` once, and then nothing more."""
 
     socket: Any  # None before and after
     send_queue: Any  # of stomp.py's own thread; TLS only
@@ -39,12 +39,12 @@ class StompSocket(Transport):
     start: Any  # these two without annotations, as all of stomp.py
     cleanup: Any
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, *, told: OnFrames, gone: Gone) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, *, received: OnFrames, gone: Gone) -> None:
         drivers: Any = super()
         drivers.__init__([(host, port)], auto_decode=False)
         self._peer, self._tls = (host, port), tls
         self.where = f"{host}:{port}"
-        self._told, self._gone = told, gone
+        self._received, self._gone = received, gone
         self._splitter = Splitter()
         self._error: BaseException | None = None
         self._once = threading.Lock()
@@ -76,7 +76,7 @@ class StompSocket(Transport):
                 wanted.shutdown(socket.SHUT_RDWR)
 
     def write(self, data: bytes) -> int:
-        """As much of `data` as can be written now without waiting: bytes. OSError."""
+        """Write as much of `data` as goes without waiting, and return how many bytes. Raises OSError."""
         wanted, queue = self.socket, self.send_queue
         if wanted is None or (queue is None and not self.blocking):
             raise ConnectionAbortedError("the connection is closed")
@@ -88,7 +88,7 @@ class StompSocket(Transport):
             except OSError as error:
                 if error.errno != errno.EBADF:
                     raise
-                # The broker has closed it, and the receiver thread this end, before either was told of.
+                # The broker has closed it, and the receiver thread this end, before either was reported.
                 raise ConnectionAbortedError("the connection is closed") from None
         if queue.qsize() >= TLS_QUEUE:
             return 0
@@ -125,7 +125,7 @@ class StompSocket(Transport):
                 data = self.socket.recv(RECEIVE_BYTES)
                 if not data:
                     raise ConnectionAbortedError("the broker closed the connection")
-                self._told(self, self._splitter.feed(data))
+                self._received(self, self._splitter.feed(data))
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise  # TLS: stomp.py waits for more
             except Exception as error:

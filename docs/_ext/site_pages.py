@@ -151,8 +151,8 @@ def comments_of(cls: type) -> dict[str, str]:
         else:
             fields = [(one, target.id) for one, target in _targets([statement]) if isinstance(target, ast.Name)]
         for one, name in fields:
-            if not name.startswith("_") and (said := _beside(one, comments)):
-                found[name] = said
+            if not name.startswith("_") and (comment := _beside(one, comments)):
+                found[name] = comment
     return found
 
 
@@ -199,11 +199,11 @@ def method_comment(method: Any) -> str:
 def on_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Add what comments say of fields and methods, and make code of what stands in single backticks."""
     if what in ("class", "exception"):
-        said = {
+        described = {
             field: text for field, text in comments_of(obj).items() if f"{name}.{field}" not in app.config.site_hidden
         }
-        if said:
-            lines += ["", *(f"- `{field}`: {text}" for field, text in said.items()), ""]
+        if described:
+            lines += ["", *(f"- `{field}`: {text}" for field, text in described.items()), ""]
     elif what == "method" and not any(lines) and (text := method_comment(obj)):
         lines += [text[0].upper() + text[1:] + ("" if text.endswith(".") else "."), ""]
     lines[:] = [re.sub(r"(?<![`:\w])`([^`\n]+)`(?!`)", r"``\1``", line) for line in lines]

@@ -117,12 +117,12 @@ def main() -> None:
         for message, (queue, body) in enumerate(EXAMPLES, start=1):
             session.publish(f"shop.{queue}", body, message_id=str(message))
         all_ended.wait(30)
-        print(*sorted(map(told, ends.values())), sep="\n")
+        print(*sorted(map(sentence_of, ends.values())), sep="\n")
         for queue in QUEUES[:2]:
             print(f"dlq.shop.{queue}:", drain(session, f"dlq.shop.{queue}"))
 
 
-def told(record: AttemptRecord) -> str:
+def sentence_of(record: AttemptRecord) -> str:
     end = f"{record.outcome}, {record.reason}" if record.reason else record.outcome
     error = f", {record.error_type}" if record.error_type else ""
     return f"{record.destination}: {end} at delivery {record.delivery_count}{error}"

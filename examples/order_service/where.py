@@ -88,8 +88,8 @@ def composed(kind: str, console: Console, ending: contextlib.ExitStack) -> str |
         if url and lets_us_in(url, COMES_UP):
             ending.push(undo.pop_all())
             return url
-    said = (up.stderr.strip() or up.stdout.strip()).splitlines() if up.returncode else []
-    why = said[-1] if said else "the broker does not let us in"
+    output = (up.stderr.strip() or up.stdout.strip()).splitlines() if up.returncode else []
+    why = output[-1] if output else "the broker does not let us in"
     console.print(f"{name} could not: {why[:200]}", markup=False, highlight=False, soft_wrap=True)
     return None
 
@@ -109,10 +109,10 @@ def waits(command: list[str]) -> bool:
 
 def published(compose: list[str], kind: str) -> str | None:
     """Return the URL of the running container; None if there is none."""
-    said = run([*compose, "port", kind, str(PORT[kind])])
-    host, _, port = said.stdout.strip().rpartition(":")
+    answer = run([*compose, "port", kind, str(PORT[kind])])
+    host, _, port = answer.stdout.strip().rpartition(":")
     path = "/" if kind == "rabbitmq" else ""
-    return f"{kind}://{LOGIN[kind]}@{host}:{port}{path}" if said.returncode == 0 and host else None
+    return f"{kind}://{LOGIN[kind]}@{host}:{port}{path}" if answer.returncode == 0 and host else None
 
 
 def lets_us_in(url: str, patience: float) -> bool:

@@ -42,9 +42,9 @@ class Orders(MessagingHandler):
 
 class Letters(MessagingHandler):
     def on_message(self, event):
-        said = event.message.properties
-        print(f"dead letter: {event.message.body}, from {said['original-destination']}")
-        print(f"failures: {said['redeliver_failures']}, {said['redeliver_error_type']}")
+        headers = event.message.properties
+        print(f"dead letter: {event.message.body}, from {headers['original-destination']}")
+        print(f"failures: {headers['redeliver_failures']}, {headers['redeliver_error_type']}")
         self.accept(event.delivery)
         event.connection.close()
 

@@ -82,8 +82,8 @@ def simulate(journal: Path, attempts: int, seed: int, processes: int) -> Counter
     share = processes * DAYS_A_PROCESS
     with progress("simulating", len(days)) as advance:
         for at in range(0, len(days), share):
-            for told in several(days[at : at + share], journal, processes):
-                outcomes += told
+            for counts in several(days[at : at + share], journal, processes):
+                outcomes += counts
                 advance()
     return outcomes
 

@@ -89,8 +89,8 @@ def _named_after(module: str) -> Iterator[None]:
 
 
 def _broken(name: str, error: BaseException) -> ConfigError:
-    said = " ".join(str(error).split())
-    what = f"importing {name!r} raises {type(error).__name__}" + (f": {said}" if said else "")
+    text = " ".join(str(error).split())
+    what = f"importing {name!r} raises {type(error).__name__}" + (f": {text}" if text else "")
     return ConfigError(what, where=_raised_at(error), cure="Mend that line", code="import-failed")
 
 

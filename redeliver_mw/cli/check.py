@@ -93,5 +93,5 @@ def _whole(policies: PolicyMap) -> Iterator[tuple[str, RedeliveryPolicy]]:
             yield str(entry), entry.given
     if lost:
         for entry in policies.entries:
-            if isinstance(entry.given, RedeliveryPolicy) and any(told.startswith(f"{entry}: ") for told in lost):
+            if isinstance(entry.given, RedeliveryPolicy) and any(finding.startswith(f"{entry}: ") for finding in lost):
                 yield str(entry), entry.given

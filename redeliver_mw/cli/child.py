@@ -68,8 +68,8 @@ def run(target: str, log_format: str, reports: str, line: ControlChannel, share:
         parent = SupervisorChannel(line, ChildStarted(processes, app.stop_timeout))
         run_until_signal(app, True, parent)
     except (Exception, KeyboardInterrupt) as error:
-        code, said = verdict(error)
-        line.say(ChildFailed(code, said))
+        code, message = verdict(error)
+        line.say(ChildFailed(code, message))
         return code
     finally:
         over.set()

@@ -196,7 +196,7 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
 def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
     return {
         "id": letter.id,
-        "from": _told(letter.source) or None,
+        "from": _name_of(letter.source) or None,
         "evidence": letter.evidence or None,
         "problem": redact(letter.problem) or None,
         "reason": redact(letter.reason) or None,
@@ -232,7 +232,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
     letters = [
         {
             "id": o.letter.id,
-            "to": _told(o.letter.source) or None,
+            "to": _name_of(o.letter.source) or None,
             "outcome": o.fate,
             "why": redact(o.why) or None,
         }
@@ -248,7 +248,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 
 def _print_report(report: ReplayReport) -> None:
     """Print a line for each kind of outcome, because there may be many thousands of letters."""
-    same = Counter((o.fate, _told(o.letter.source), o.why) for o in report.outcomes)
+    same = Counter((o.fate, _name_of(o.letter.source), o.why) for o in report.outcomes)
     rows = [(str(n), word, plain(to), plain(redact(why))) for (word, to, why), n in same.items()]
     if rows:
         print_table(("letters", "outcome", "to", "why"), rows, right={0})
@@ -277,10 +277,10 @@ def _short(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _from(letter: DeadLetterInfo) -> str:
-    return plain(_told(letter.source) or redact(letter.problem))
+    return plain(_name_of(letter.source) or redact(letter.problem))
 
 
-def _told(source: Destination | None) -> str:
+def _name_of(source: Destination | None) -> str:
     """Return a source as text; empty for None.
 
     Another program may have written the name, with a secret in it.

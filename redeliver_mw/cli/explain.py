@@ -33,7 +33,7 @@ from .timeline import (
     summary,
     timeline,
 )
-from .timeline import as_json as told_as_json
+from .timeline import as_json as timeline_json
 from .timeline_svg import TimelineLane, line, scale, svg
 
 __all__ = ["explain", "register", "seconds", "timeline"]
@@ -123,21 +123,21 @@ def _title(title: str, arm: Arm, found: RedeliveryPolicy) -> str:
 
 def _json(ours: list[TimelineLane], theirs: list[TimelineLane], source: Destination) -> dict[str, object]:
     if not theirs:
-        return _told(ours, source)
+        return _lanes_json(ours, source)
     count = first_difference(ours[0].rows, theirs[0].rows, source)
-    return {"a": _told(ours, source), "b": _told(theirs, source), "first_difference": count}
+    return {"a": _lanes_json(ours, source), "b": _lanes_json(theirs, source), "first_difference": count}
 
 
-def _told(lanes: list[TimelineLane], source: Destination) -> dict[str, object]:
-    told = [told_as_json(lane.policy, source, lane.rows) for lane in lanes]
-    if len(told) == 1:
-        return told[0]
+def _lanes_json(lanes: list[TimelineLane], source: Destination) -> dict[str, object]:
+    found = [timeline_json(lane.policy, source, lane.rows) for lane in lanes]
+    if len(found) == 1:
+        return found[0]
     kept = ("dead_after", "timeline", "repeats")
     arms = {
         lane.arm.name: {"share": lane.arm.propensity} | {name: one[name] for name in kept}
-        for lane, one in zip(lanes[1:], told[1:], strict=True)
+        for lane, one in zip(lanes[1:], found[1:], strict=True)
     }
-    return told[0] | {"share": lanes[0].arm.propensity, "arms": arms}
+    return found[0] | {"share": lanes[0].arm.propensity, "arms": arms}
 
 
 def _print(lanes: list[TimelineLane], source: Destination) -> None:
@@ -147,8 +147,8 @@ def _print(lanes: list[TimelineLane], source: Destination) -> None:
         print_table(NAMES, folded(lane.rows, source), right=(0, 2, 3, 4))
     _print_picture(lanes)
     for lane in lanes:
-        told = summary(lane.policy, lane.rows, source)
-        print(told if len(lanes) == 1 else f"{lane.arm}: {told}")
+        text = summary(lane.policy, lane.rows, source)
+        print(text if len(lanes) == 1 else f"{lane.arm}: {text}")
 
 
 def _print_both(ours: list[TimelineLane], theirs: list[TimelineLane], source: Destination) -> None:

@@ -64,9 +64,9 @@ def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_j
     names = ("id", "to", "from", "state", "due", "publishes failed", "failures", "last error", "bytes")
     print_table(names, rows, right={5, 6, 8})
     letters = counts.pop(DEAD_LETTER)
-    told = [f"{number} {state}" for state, number in counts.items()]
-    told.append("1 dead letter" if letters == 1 else f"{letters} dead letters")
-    print(f"{sum(counts.values()) + letters} parked: " + ", ".join(told))
+    parts = [f"{number} {state}" for state, number in counts.items()]
+    parts.append("1 dead letter" if letters == 1 else f"{letters} dead letters")
+    print(f"{sum(counts.values()) + letters} parked: " + ", ".join(parts))
     _warn_of_sleepers(found)
 
 

@@ -72,8 +72,8 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except (Exception, KeyboardInterrupt) as error:
-        code, said = verdict(error)
-        if said:
-            print(f"error: {said}", file=sys.stderr)
+        code, message = verdict(error)
+        if message:
+            print(f"error: {message}", file=sys.stderr)
         return code
     return 0

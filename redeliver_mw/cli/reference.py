@@ -53,8 +53,8 @@ def _command(command: Any, parent: Any, path: str) -> Iterator[str]:
     yield from ("| argument or option | meaning |", "| --- | --- |")
     for name, meaning in rows:
         if name != "--help":
-            told = _prose(EXTRAS.sub(r" (\1)", meaning))
-            yield f"| `{_cell(name)}` | {_cell(told)} |"
+            text = _prose(EXTRAS.sub(r" (\1)", meaning))
+            yield f"| `{_cell(name)}` | {_cell(text)} |"
     yield ""
     if command.epilog:
         yield from (f"Example: `{command.epilog.removeprefix('Example: ')}`", "")

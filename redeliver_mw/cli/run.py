@@ -61,8 +61,8 @@ def _run_several(target: str, log_format: LogFormat, processes: int, address: He
     # -P, because `find_app` puts the current folder on the path.
     reports = "silent" if address is None else REPORTS
     command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports]
-    code, said = supervise(command, processes, address)
-    if said:
-        print(f"error: {said}", file=sys.stderr)
+    code, message = supervise(command, processes, address)
+    if message:
+        print(f"error: {message}", file=sys.stderr)
     if code:
         raise typer.Exit(code)

@@ -17,13 +17,13 @@ def ended_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     A command prints its report inside of this context, so that an interruption at the last moment does not lose the
     report. If Spark runs, enter this context after its start, because Spark installs a handler for SIGINT of its own.
     """
-    told = False
+    asked = False
 
     def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if told:
+        nonlocal asked
+        if asked:
             raise KeyboardInterrupt
-        told = True
+        asked = True
         stop()
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}

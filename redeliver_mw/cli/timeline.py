@@ -31,7 +31,7 @@ class TimelineRow:
     elapsed: float  # seconds since the first failure; base delays
 
     def as_json(self, source: Destination) -> dict[str, Any]:
-        """Return the row as API section 5 promises it."""
+        """Return the row as `explain --json` prints it (docs/cli.md)."""
         row: dict[str, Any] = {"failures": self.failures, "decision": word(self.decision)}
         match self.decision:
             case Redeliver(base, low, high) | Keep(base, low, high):
@@ -66,7 +66,7 @@ def goes_on(policy: RedeliveryPolicy, rows: Sequence[TimelineRow]) -> bool:
 
 
 def word(decision: Decision) -> str:
-    """Return the decision as one word of API section 5."""
+    """Return the decision as `explain --json` names it: see docs/cli.md."""
     words = {
         Redeliver: "redeliver",
         DeadLetter: "dead-letter",
@@ -78,7 +78,7 @@ def word(decision: Decision) -> str:
 
 
 def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[TimelineRow]) -> dict[str, Any]:
-    """Return the whole timeline as API section 5 promises it."""
+    """Return the whole timeline as `explain --json` prints it (docs/cli.md)."""
     return {
         "language": policy.language,
         "destination": {"name": source.name, "kind": source.kind},
@@ -103,8 +103,8 @@ def beside(
     pairs = [(count, _at(ours, count), _at(theirs, count)) for count in range(1, most + 1)]
     for _, run in groupby(pairs, key=lambda pair: tuple(row and row.decision for row in pair[1:])):
         same = list(run)
-        told = [_short(row, source) for row in same[-1][1:]]
-        yield counts(same[0][0], same[-1][0]), *told[0], *told[1]
+        cells_of = [_short(row, source) for row in same[-1][1:]]
+        yield counts(same[0][0], same[-1][0]), *cells_of[0], *cells_of[1]
 
 
 def first_difference(ours: Sequence[TimelineRow], theirs: Sequence[TimelineRow], source: Destination) -> int | None:

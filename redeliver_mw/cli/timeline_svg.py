@@ -142,8 +142,8 @@ def _dots(runs: Sequence[tuple[float, float, float]], y: int, whole: float) -> l
     for number, (_, base, _) in enumerate(runs, 1):
         spots.setdefault(round(_x(base, whole), 1), f"failure {number}, {seconds(base)} after the first")
     return [
-        f'<circle cx="{x:.1f}" cy="{y}" r="4.5" fill="{_COLOURS["run"]}"><title>{told}</title></circle>'
-        for x, told in spots.items()
+        f'<circle cx="{x:.1f}" cy="{y}" r="4.5" fill="{_COLOURS["run"]}"><title>{title}</title></circle>'
+        for x, title in spots.items()
     ]
 
 

@@ -89,8 +89,8 @@ def _of_failure(failure: Failure | None) -> dict[str, Any] | None:
     return None if failure is None else asdict(failure) | {"frames": [], "text": ""}
 
 
-def _failure(said: dict[str, Any] | None) -> Failure | None:
-    return None if said is None else Failure(**said)
+def _failure(kept: dict[str, Any] | None) -> Failure | None:
+    return None if kept is None else Failure(**kept)
 
 
 def _of_move(move: Transfer) -> dict[str, Any] | None:
@@ -100,14 +100,14 @@ def _of_move(move: Transfer) -> dict[str, Any] | None:
     """
     if move.sends:
         return None
-    said: dict[str, Any] = {
+    kept: dict[str, Any] = {
         field.name: getattr(move, field.name) for field in fields(Transfer) if field.name != "sends"
     }
-    return said | {"targets": [str(target) for target in move.targets], "failure": _of_failure(move.failure)}
+    return kept | {"targets": [str(target) for target in move.targets], "failure": _of_failure(move.failure)}
 
 
-def _move(said: dict[str, Any] | None) -> Transfer | None:
-    if said is None:
+def _move(kept: dict[str, Any] | None) -> Transfer | None:
+    if kept is None:
         return None
-    targets = tuple(Destination.parse(target) for target in said["targets"])
-    return Transfer(**said | {"targets": targets, "failure": _failure(said["failure"])})
+    targets = tuple(Destination.parse(target) for target in kept["targets"])
+    return Transfer(**kept | {"targets": targets, "failure": _failure(kept["failure"])})

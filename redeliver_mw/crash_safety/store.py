@@ -192,9 +192,9 @@ class LedgerStore:
             lines.sort(key=lambda line: (line["source"], line["message"]))
             connection.execute(_upsert(connection, ledger), lines)
         if changes.begun:
-            said = {"run": self.run, "broker": self.broker, "began_us": changes.at_us}
+            batch = {"run": self.run, "broker": self.broker, "began_us": changes.at_us}
             begun = [
-                said | {"number": number, "source": source, "messages": " ".join(keys)}
+                batch | {"number": number, "source": source, "messages": " ".join(keys)}
                 for number, source, keys in changes.begun
             ]
             connection.execute(batches.insert(), begun)

@@ -188,7 +188,7 @@ class QueueDrain:
         if self._over:
             return
         if self._stopped():
-            self._over, self._rest = True, "it was told to stop"
+            self._over, self._rest = True, "it was asked to stop"
             return
         seen = self._kept + len(self._stay) + len(self._hand)
         if self._hand and (

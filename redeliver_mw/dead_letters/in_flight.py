@@ -96,10 +96,10 @@ class InFlightLetters:
     def take(self, delivery: Delivery) -> HeldLetter | None:
         """Return the held letter for an arrival; None for one whose copy is published or confirmed already."""
         letter = letter_of(delivery, self._adapter.capabilities)
-        told = (letter.id, digest(delivery))
-        self._doubtful.pop(told, None)
+        identity = (letter.id, digest(delivery))
+        self._doubtful.pop(identity, None)
         # Letters that a broker made may be identical in all that can be compared; ours are not.
-        key = told if letter.evidence == "ours" else object()
+        key = identity if letter.evidence == "ours" else object()
         if self.lost and self._seen(delivery, key):
             return None
         held = self.held[delivery] = HeldLetter(delivery, letter, key)

@@ -35,7 +35,7 @@ class DeadLetterInfo:
     source: Destination | None  # the queue or subscription it was consumed from
     evidence: Evidence  # the kind of evidence that `source` comes from
     problem: str = ""  # why it cannot be sent back; empty when it can
-    reason: str = ""  # our reason (API section 4), or the broker's
+    reason: str = ""  # the header `redeliver_reason` (docs/headers.md), or the broker's
     failures: int = 0
     error_type: str = ""
     error_message: str = ""

@@ -59,7 +59,7 @@ class CompanionPublisher(CopyPublisher, NullSink):
         self._url = parsed
         self._adapter: Adapter | None = adapter_for(parsed)  # None: it was given up
         self._started = False
-        self._said = ""  # what was logged since it was last connected
+        self._logged = ""  # what was logged since it was last connected
         self._lock = threading.Lock()  # of the adapter in use
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
@@ -81,11 +81,11 @@ class CompanionPublisher(CopyPublisher, NullSink):
         return self._adapter
 
     def connected(self, capabilities: Capabilities, /) -> None:
-        self._said = ""
+        self._logged = ""
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
-        if str(error) != self._said:
-            self._said = str(error)
+        if str(error) != self._logged:
+            self._logged = str(error)
             super().failed(error, source)
         # Not on this thread, which is the adapter's own. Its copies are answered, and tried again by who asked.
         threading.Thread(target=self.close, args=(1.0,), name="redeliver-companion-close", daemon=True).start()

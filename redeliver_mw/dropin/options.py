@@ -37,7 +37,7 @@ class DropinKeywords(TypedDict, total=False):
       default policy.
     - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
-    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
     - `log_failures`: False if failed attempts are not to be logged under `redeliver_mw.failures`.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: None, the default, leaves it to the driver's own configuration. With `return`, returning is success.

@@ -60,7 +60,7 @@ class KeySequencer:
         self._lanes = {source: _lanes(order) for source, order in orders.items()}
         self._restored = False  # some places were noted by an earlier process
         self._lock = threading.Lock()  # nothing is called with it that takes another
-        self._said: set[tuple[Destination, str]] = set()
+        self._logged: set[tuple[Destination, str]] = set()
         self._timer: Cancel | None = None
         self._look_at = float("inf")
 
@@ -235,8 +235,8 @@ class KeySequencer:
             self._host.run_now(delivery)
 
     def _say_once(self, source: Destination, what: str, text: str) -> None:
-        level = logging.DEBUG if (source, what) in self._said else logging.WARNING
-        self._said.add((source, what))
+        level = logging.DEBUG if (source, what) in self._logged else logging.WARNING
+        self._logged.add((source, what))
         log.log(level, "%s: %s", source, text)
 
     # -- time ----------------------------------------------------------------------------------------

@@ -118,22 +118,22 @@ def _us(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e6)
 
 
-def journal_healthy_option(told: Any, journal: object) -> Healthy:
+def journal_healthy_option(value: Any, journal: object) -> Healthy:
     """Return `journal_healthy=`.
 
     Raises ConfigError for an unknown value, and for any value but the default without a journal.
     """
-    if told not in HEALTHY:
+    if value not in HEALTHY:
         raise ConfigError(
-            f"journal_healthy={told!r} is unknown", cure=f"Choose one of {', '.join(HEALTHY)}", code="option-value"
+            f"journal_healthy={value!r} is unknown", cure=f"Choose one of {', '.join(HEALTHY)}", code="option-value"
         )
-    if told != "all" and journal is None:
+    if value != "all" and journal is None:
         raise ConfigError(
-            f"journal_healthy={told!r} needs a journal, and none is given",
+            f"journal_healthy={value!r} needs a journal, and none is given",
             cure='Give journal="journal/"',
             code="option-value",
         )
-    found: Healthy = told
+    found: Healthy = value
     return found
 
 

@@ -267,8 +267,8 @@ def _checked(line: bytes, schema: FieldTypes, kind: str | None) -> dict[str, Any
             raise ValueError(f"field {name!r} holds {str(value)[:80]!r}, which is no {_wanted(schema[name])}")
         bounds = schema[name].bounds
         if bounds is not None and not _is_within(value, bounds):
-            told = "which is empty" if value == "" else _outside(bounds)
-            raise ValueError(f"field {name!r} is {value!r:.80}, {told}")
+            problem = "which is empty" if value == "" else _outside(bounds)
+            raise ValueError(f"field {name!r} is {value!r:.80}, {problem}")
     return known
 
 

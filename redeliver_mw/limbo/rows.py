@@ -121,9 +121,9 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
     p, expires = out.properties, out.properties.expires_at_us
     expires_ms = None if expires is None or expires % 1000 else _fitting(expires // 1000)
     correlation, reply_to, type_ = _plain(p.correlation_id), _plain(p.reply_to), _plain(p.type)
-    told = {"correlation_id": correlation, "reply_to": reply_to, "type": type_, "expires_at_us": expires_ms}
-    untold = [name for name in (*_PROPERTIES, *told) if told.get(name) is None]
-    kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
+    columns = {"correlation_id": correlation, "reply_to": reply_to, "type": type_, "expires_at_us": expires_ms}
+    uncovered = [name for name in (*_PROPERTIES, *columns) if columns.get(name) is None]
+    kept = {name: to_json(value) for name in uncovered if (value := getattr(p, name)) is not None}
     letter = marks.get(UNCOPYABLE)  # a dead letter stays until somebody releases it
     return ParkedRow(
         message={
@@ -168,8 +168,8 @@ def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str
                 else:
                     props.append((name, value, STRING))
                 continue
-        elif place and (told := _told(value, kind)) is not None:
-            props.append((name, *told))
+        elif place and (typed := _typed(value, kind)) is not None:
+            props.append((name, *typed))
             continue
         exact.append([to_json(name), to_json(value)])
     return marks, props, exact
@@ -183,7 +183,7 @@ def _place(name: str) -> int:
     return _OURS if name.startswith(PREFIX) else _THEIRS
 
 
-def _told(value: Any, kind: type) -> tuple[str | None, int] | None:
+def _typed(value: Any, kind: type) -> tuple[str | None, int] | None:
     """Return a value of one of Python's own types as text and type; None for any other value."""
     if kind is int:
         return (str(value), LONG) if -(2**63) <= value < 2**63 else None

@@ -64,8 +64,8 @@ class LimboService:
 
         Calls `answer` once, with `ok` as soon as the message and its `places` are on the disk.
         """
-        told = (terms.delay, terms.max_attempts, terms.failure_port) if terms is not None else ()
-        parking = Parking(out, due, _image(out), *told)
+        retry = (terms.delay, terms.max_attempts, terms.failure_port) if terms is not None else ()
+        parking = Parking(out, due, _image(out), *retry)
         if places and out.origin is not None:
             parking = replace(parking, places=tuple(places), source=str(out.origin.destination))
         self._worker.park(parking, answer)

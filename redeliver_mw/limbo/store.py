@@ -298,13 +298,13 @@ class Limbo:
         The others are due at `again`, in seconds since 1970; by default after a delay that starts at one second and
         doubles.
         """
-        said = clean(redact(why))[:ERROR_CHARS]
-        mine, given_up = self._count(rows, said, again, self._retry)
-        self._say_refused(mine, given_up, said)
+        reason = clean(redact(why))[:ERROR_CHARS]
+        mine, given_up = self._count(rows, reason, again, self._retry)
+        self._say_refused(mine, given_up, reason)
         return given_up
 
     def _count(
-        self, rows: Sequence[Parked], said: str, again: float | None, most: int
+        self, rows: Sequence[Parked], reason: str, again: float | None, most: int
     ) -> tuple[list[Parked], list[Parked]]:
         """Count a failure of each message. Return the messages that are ours, and those of them that are given up."""
         with self._db.lock:
@@ -315,15 +315,15 @@ class Limbo:
                 for row in mine:
                     due = now + min(2.0 ** (row.count - 1), LONGEST_REST) if again is None else again
                     unreadable = row.count >= most and most < self._retry
-                    count_failure(connection, row.id, due, said, self._retry, give_up=unreadable)
+                    count_failure(connection, row.id, due, reason, self._retry, give_up=unreadable)
             self._forget(rows)
         return mine, given_up
 
     def _unreadable(self, row: Parked) -> None:
-        said = clean(redact(row.problem))[:ERROR_CHARS]
-        _, given_up = self._count([row], said, None, min(self._retry, UNREADABLE_RETRY))
+        reason = clean(redact(row.problem))[:ERROR_CHARS]
+        _, given_up = self._count([row], reason, None, min(self._retry, UNREADABLE_RETRY))
         if given_up:
-            log.error("%s: message %d cannot be read, and stays: %s", self.where, row.id, said)
+            log.error("%s: message %d cannot be read, and stays: %s", self.where, row.id, reason)
 
     def _say_refused(self, rows: Sequence[Parked], given_up: Sequence[Parked], why: str) -> None:
         """Log when a target begins to refuse, and when its messages are given up: each once, until it accepts some."""

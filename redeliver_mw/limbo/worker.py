@@ -80,7 +80,7 @@ class LimboWorker:
 
     @property
     def owes(self) -> bool:
-        """Was something said that is not in the database yet?"""
+        """Return whether something was given to the worker that is not in the database yet."""
         return bool(self._messages)
 
     def park(self, parking: Parking, answer: OnAnswer) -> None:
@@ -120,7 +120,7 @@ class LimboWorker:
         self._jobs.put(_RowMessage(row, "back", at=self._clock.now().mono + rest))
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Bring what was said to its end, and close the limbo. False if that took more than `timeout` seconds.
+        """Do what was given to the worker, and close the limbo. False if that took more than `timeout` seconds.
 
         What is still being published then stays, and is published again some time.
         """
@@ -156,7 +156,7 @@ class LimboWorker:
         self._limbo.close()
 
     def run_once(self) -> float:
-        """Do all that is to be done now; answers in how many seconds there is more, unless something is said before."""
+        """Do all that is due now; return in how many seconds there is more, unless something is given before."""
         try:
             self._do_jobs()
             if self._clock.now().mono >= self._keep_at:

@@ -55,7 +55,7 @@ def lake_error(error: OSError, where: str) -> LakeError:
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def readable_errors(where: str) -> Iterator[None]:
     """Turn errors of Spark, Arrow and the disk in the block into one error about `where`.
 
     Our own errors pass unchanged.

@@ -175,19 +175,19 @@ def _locked_file(place: str, what: str, where: str) -> int:
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         except BaseException:
-            said = os.pread(fd, 4096, 0)
+            content = os.pread(fd, 4096, 0)
             os.close(fd)
             raise
     except BlockingIOError:
-        raise _held(what, said, where) from None
+        raise _held(what, content, where) from None
     except OSError as error:
         raise lake_error(error, place) from error
     return fd
 
 
-def _held(what: str, said: bytes, where: str) -> LakeError:
+def _held(what: str, content: bytes, where: str) -> LakeError:
     try:
-        holder = json.loads(said)
+        holder = json.loads(content)
         who = f"process {holder['pid']} on {holder['host']}"
     except (ValueError, KeyError, TypeError):
         who = "another process"  # the holder has the lock and has not written its name yet

@@ -198,8 +198,8 @@ def _groups(handovers: Handovers, hosts: int) -> Ints:
         to = _medians(there.after, there.gap_us + seems[there.before], hosts)
         away = _medians(there.before, there.gap_us - seems[there.after], hosts)
         seems = np.where(n >= LEAST, (to - away) / 2, 0.0)
-    told = np.flatnonzero(n >= LEAST)
-    order = told[np.argsort(seems[told], kind="stable")]
+    known = np.flatnonzero(n >= LEAST)
+    order = known[np.argsort(seems[known], kind="stable")]
     group = np.full(hosts, -1)
     first = np.concatenate([[True], np.diff(seems[order]) > CLOSE_US])[: len(order)]
     group[order] = order[np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))]
@@ -240,9 +240,11 @@ def _of_day(
         if found.unsteady[host]:
             yield from _in_parts(int(host), day, (since_us, until_us), seen.renamed(one_clock), weights, frame)
         elif not found.known[host] and whole.known[host]:
-            yield _told(int(host), day, (since_us, until_us), whole.offset[host], whole.error[host], int(pairs[host]))
+            yield _clock_of(
+                int(host), day, (since_us, until_us), whole.offset[host], whole.error[host], int(pairs[host])
+            )
         else:
-            yield _told(int(host), day, (since_us, until_us), offset[host], error[host], int(pairs[host]))
+            yield _clock_of(int(host), day, (since_us, until_us), offset[host], error[host], int(pairs[host]))
 
 
 class _Frame(NamedTuple):
@@ -265,7 +267,7 @@ def _in_parts(
             yield from _in_parts(host, day, part, inside, weights, frame)
         else:
             pairs = int(_pairs(inside, len(weights))[host])
-            yield _told(host, day, part, found.offset[host] + frame.offset, found.error[host] + frame.error, pairs)
+            yield _clock_of(host, day, part, found.offset[host] + frame.offset, found.error[host] + frame.error, pairs)
 
 
 def _joined(clocks: Sequence[HostClock]) -> list[HostClock]:
@@ -279,7 +281,7 @@ def _joined(clocks: Sequence[HostClock]) -> list[HostClock]:
     return found
 
 
-def _told(host: int, day: int, span: tuple[int, int], offset: float, error: float, pairs: int) -> HostClock:
+def _clock_of(host: int, day: int, span: tuple[int, int], offset: float, error: float, pairs: int) -> HostClock:
     if np.isnan(offset):
         return HostClock(host, day, *span, None, None, pairs, "unknown")
     state: ClockState = "unknown"

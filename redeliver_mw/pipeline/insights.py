@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .errors import told
+from .errors import readable_errors
 from .lake.lake import Lake
 from .lake.mart_set import new_marts
 from .progress import Progress
@@ -65,11 +65,11 @@ def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
     from .report import aggregate, clocks
 
     marts = lake.marts()
-    with told(marts.root):
+    with readable_errors(marts.root):
         hosts = aggregate.clocks(marts.mart(spark, "clocks")).collect()
         histories = order(marts.mart(spark, "messages")).collect()
     known = clocks.clocks([row.asDict() for row in hosts], [row.asDict() for row in histories])
-    return [line for line in (*clocks.told(known), clocks.cure(known)) if line]
+    return [line for line in (*clocks.sentences(known), clocks.cure(known)) if line]
 
 
 def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:

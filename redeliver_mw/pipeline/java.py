@@ -30,10 +30,10 @@ def find_java() -> Java | None:
     if path is None:
         return None
     try:
-        said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     return Java(path, int(found[1])) if found else None
 
 

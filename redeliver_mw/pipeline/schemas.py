@@ -86,9 +86,9 @@ BACKTEST: Final = (
     "extrapolated BOOLEAN, pareto BOOLEAN"
 )
 
-# A dead letter that was drained. The columns after `staged_us` are more than API section 6 promises. `letter`: the
-# letter as its reader packed it, needed to send it back; null for letters whose body was left out. `owner`: `lake`, or
-# `broker` for letters that were only looked at. `problem`: why the letter cannot be sent back; null if it can.
+# A dead letter that was drained. docs/drain.md describes the columns. `letter`: the letter as its reader packed it,
+# needed to send it back; null for letters whose body was left out. `owner`: `lake`, or `broker` for letters that were
+# only looked at. `problem`: why the letter cannot be sent back; null if it can.
 DEAD_LETTERS: Final = (
     "dl_id STRING, message_key STRING, original_destination STRING, dlq STRING, broker STRING, dead_us BIGINT, "
     "failures INT, error_fingerprint STRING, error_type STRING, reason STRING, headers MAP<STRING, STRING>, "

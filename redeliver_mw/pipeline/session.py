@@ -174,12 +174,12 @@ def _heard(quiet: bool) -> Iterator[IO[bytes] | None]:
 
 
 def _no_start(error: Exception, master: str, log: IO[bytes] | None) -> RedeliverError:
-    said = str(error)
+    output = str(error)
     if log is not None:
         log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-        said += "\n" + log.read().decode(errors="replace")
-    what = _reason(said)
-    if _YOURS.search(said):
+        output += "\n" + log.read().decode(errors="replace")
+    what = _reason(output)
+    if _YOURS.search(output):
         return ConfigError(
             f"Spark does not take this: {what}", where=master, cure="Correct --master or --conf", code="spark-settings"
         )
@@ -188,8 +188,8 @@ def _no_start(error: Exception, master: str, log: IO[bytes] | None) -> Redeliver
     )
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """Return the most informative line of Spark's and the JVM's output: the innermost cause, or the first complaint."""
-    causes = re.findall(r"^(?:Caused by|Exception in thread \S+|): *(\S.*)$", said, re.MULTILINE)
-    complaints = [line for line in said.splitlines() if _COMPLAINT.search(line)]
-    return next(iter([*causes[-1:], *complaints, *said.splitlines()]), "").strip()[:300]
+    causes = re.findall(r"^(?:Caused by|Exception in thread \S+|): *(\S.*)$", output, re.MULTILINE)
+    complaints = [line for line in output.splitlines() if _COMPLAINT.search(line)]
+    return next(iter([*causes[-1:], *complaints, *output.splitlines()]), "").strip()[:300]

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from .patterns import Pattern
 
 T = TypeVar("T")
-DEEPEST = 8  # words: longer patterns are told apart by their first ones, and the tree stays small
+DEEPEST = 8  # words: longer patterns are distinguished by their first ones, and the tree stays small
 
 
 class WordTree(Generic[T]):

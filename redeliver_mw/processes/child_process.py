@@ -95,8 +95,8 @@ class ChildProcess:
                 self._heard += some
             self.silent = True
         *lines, self._heard = self._heard.split(b"\n")
-        said = (json.loads(line) for line in lines)
-        return [_KINDS[kind](*values) for kind, *values in said]
+        messages = (json.loads(line) for line in lines)
+        return [_KINDS[kind](*values) for kind, *values in messages]
 
     def stop(self) -> None:
         self._say(STOP)
@@ -176,7 +176,7 @@ class ControlChannel:
         self._socket = socket.socket(fileno=fd)
         self._changed = threading.Lock()
         self._ending: StopRequest | None = None
-        self._told: list[bytes] = []
+        self._requests: list[bytes] = []
         self._saying = threading.Lock()
         threading.Thread(target=self._listen, name="redeliver-line", daemon=True).start()
 
@@ -189,8 +189,8 @@ class ControlChannel:
     def watch(self, ending: StopRequest) -> None:
         """Pass requests to `ending` from now on, and immediately those that came before."""
         with self._changed:
-            self._ending, told = ending, [*self._told]
-        for message in told:
+            self._ending, requests = ending, [*self._requests]
+        for message in requests:
             _send(ending, message)
 
     def _listen(self) -> None:
@@ -207,7 +207,7 @@ class ControlChannel:
 
     def _hear(self, message: bytes) -> None:
         with self._changed:
-            self._told.append(message)
+            self._requests.append(message)
             ending = self._ending
         if ending is not None:
             _send(ending, message)

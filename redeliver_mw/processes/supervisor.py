@@ -51,7 +51,7 @@ class ChildFailed(NamedTuple):
     """Reports that a process is about to end, and why; `code` will be its exit code."""
 
     code: int
-    said: str
+    message: str
 
 
 class ChildEnded(NamedTuple):
@@ -71,7 +71,7 @@ class SupervisorResult(NamedTuple):
     """Holds the common exit code, and the text to show to the user (may be empty)."""
 
     code: int
-    said: str = ""
+    message: str = ""
 
 
 class Child(Protocol):
@@ -128,12 +128,12 @@ class Slot:
         if self.child is None:
             why = f"it is not running: {self.why}" if self.why else "it is being started"
             return [{"what": "process", "why": why}]
-        told = self.health
-        if told is None:
+        health = self.health
+        if health is None:
             return [{"what": "process", "why": "it is starting"}]
         if now - self.heard > SILENT:
-            return [{"what": "process", "why": f"it has said nothing for {now - self.heard:.0f} s"}]
-        return [*told.not_ready] or ([] if self.up else [{"what": "process", "why": "it is starting"}])
+            return [{"what": "process", "why": f"it has reported nothing for {now - self.heard:.0f} s"}]
+        return [*health.not_ready] or ([] if self.up else [{"what": "process", "why": "it is starting"}])
 
     @property
     def who(self) -> str:
@@ -228,15 +228,15 @@ class Supervisor:
             log.info("%s has ended by itself", slot.who)
             slot.start_at = math.inf
         elif isinstance(slot.last, ChildFailed):
-            code, said = slot.last
-            self._died(slot, code, f"{slot.who}: {said}" if self._any_up and code != CONFIGURATION else said, now)
+            code, message = slot.last
+            self._died(slot, code, f"{slot.who}: {message}" if self._any_up and code != CONFIGURATION else message, now)
         else:
             self._died(slot, code, f"{slot.who} {_how(code)}" + ("" if self._any_up else " before it was up"), now)
 
     def _died(self, slot: Slot, code: int, why: str, now: float) -> None:
         # asked to end as this supervisor was, and died of the signal before it could handle it
-        told = self._asked > self._heeded and code in _FINE
-        if self.stopping or told:
+        was_asked = self._asked > self._heeded and code in _FINE
+        if self.stopping or was_asked:
             slot.start_at = math.inf
             if slot.up and code not in _FINE and not self.outcome.code:
                 self.outcome = SupervisorResult(max(1, code), why)

@@ -20,14 +20,14 @@ from ..policy import RedeliveryPolicy
 from .delays import DelayOptions
 
 
-def limit_meant(read: BrokerLimit, told: int | None) -> BrokerLimit:
+def limit_meant(read: BrokerLimit, declared: int | None) -> BrokerLimit:
     """Return the limit that the broker reports, else the user's.
 
-    `told` is the counted return that no message survives, 0: no limit.
+    `declared` is the counted return that no message survives, 0: no limit.
     """
-    if read.trust is not Trust.UNKNOWN or told is None:
+    if read.trust is not Trust.UNKNOWN or declared is None:
         return read
-    return replace(read, returns=told or None, spelled=f"broker_limit={told}", trust=Trust.DECLARED, why="")
+    return replace(read, returns=declared or None, spelled=f"broker_limit={declared}", trust=Trust.DECLARED, why="")
 
 
 def check_limit(

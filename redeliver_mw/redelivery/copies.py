@@ -152,8 +152,8 @@ def limbo_letter(
         "redeliver_app": signature.app,
         UNCOPYABLE: trim_utf8(clean(why), ERROR_BYTES),
     }
-    if told := history.written(past.history, STATE_BYTES):
-        ours[HISTORY] = told
+    if text := history.written(past.history, STATE_BYTES):
+        ours[HISTORY] = text
     salted = f"{lineage} uncopyable {move.decided_us}"
     id_of_copy = copy_id(salted, past.generation, past.hop + 1, source)
     headers = _kept_headers(delivery, capabilities) | ours | {"redeliver_copy_id": id_of_copy}
@@ -363,8 +363,8 @@ def _fit(
         fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in carried.items()}
         if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
             left = min(room - need - len(HISTORY) - ENTRY_BYTES, capabilities.value_bytes)
-            told = history.written(attempts, left) if whole else ""
-            return fitting | {HISTORY: told} if told else fitting
+            text = history.written(attempts, left) if whole else ""
+            return fitting | {HISTORY: text} if text else fitting
         whole = False
     raise NotCopyable(
         f"its headers need {need - room + capabilities.header_bytes} bytes with ours, "

@@ -70,8 +70,8 @@ class EventDispatcher:
                 self._execute(command)
         except Exception as error:  # a fault of ours: the message stays unsettled (doubt-means-unsettled)
             # Its traceback may end in the handler's own error, and in whatever that says.
-            told = visible(redact("".join(traceback.format_exception(error))), lines=True)
-            log.error("a fault while %s was dealt with; its message stays unsettled\n%s", type(x).__name__, told)
+            text = visible(redact("".join(traceback.format_exception(error))), lines=True)
+            log.error("a fault while %s was dealt with; its message stays unsettled\n%s", type(x).__name__, text)
 
     def _execute(self, c: Command) -> None:
         executor = self._executor

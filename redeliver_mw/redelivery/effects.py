@@ -41,7 +41,7 @@ BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
 class Effects:
     """Changes the state of tracked deliveries, by the table alone, and collects the commands that follow.
 
-    `mono` is the monotonic time of the last input that told it, in seconds. Not thread-safe.
+    `mono` is the monotonic time of the last input that had one, in seconds. Not thread-safe.
     """
 
     def __init__(self, deliveries: TrackedDeliveries) -> None:
@@ -312,7 +312,7 @@ class Effects:
             tracked.entry.transfer = tracked.transfer
         elif signal is not Signal.HOLD:
             tracked.end_entry()
-        if tracked.draft is not None and signal is not Signal.MOVE:  # a transfer is told when it is made
+        if tracked.draft is not None and signal is not Signal.MOVE:  # a transfer is recorded when it is made
             self.emit_record(tracked, tracked.how if tracked.transfer is not None else None)
         self.close(tracked)
 

@@ -223,7 +223,7 @@ class Interceptor:
         tracked.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if tracked.entry is not None:
             tracked.entry.failure = tracked.failure
-        plan = self._plan_of_run(x.delivery)  # a policy file may have changed, and the handler may have said more
+        plan = self._plan_of_run(x.delivery)  # a policy file may have changed, and the handler may have set more
         tracked.plan = plan.for_message(tracked.delivery, past, tracked.lineage)
         self._verdict(tracked, self._decide(tracked, x), x.at, x.u, x)
 

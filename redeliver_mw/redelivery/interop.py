@@ -113,8 +113,8 @@ def expired_line(policy: RedeliveryPolicy, delivery: Delivery) -> str:
         return ""
     properties = {**delivery.headers, "JMSXDeliveryCount": delivery.past.failures + 1}
     logged = policy.expiry.logged(_jms_headers(delivery, policy), properties)
-    told = ", ".join(f"{name}={_text(value)}" for name, value in logged.items() if value is not None)
-    return trim_utf8(f"{delivery.destination}: an expired message is dropped: {redact(clean(told))}", LINE_BYTES)
+    text = ", ".join(f"{name}={_text(value)}" for name, value in logged.items() if value is not None)
+    return trim_utf8(f"{delivery.destination}: an expired message is dropped: {redact(clean(text))}", LINE_BYTES)
 
 
 class JmsjcaProperties:
@@ -147,15 +147,15 @@ class JmsjcaProperties:
         if (before := self._before.pop(delivery, None)) is None:
             return False, ""
         headers = _headers(delivery)
-        said = {name: headers.pop(name) for name in list(headers) if name.startswith(JMSJCA[0])}
+        given = {name: headers.pop(name) for name in list(headers) if name.startswith(JMSJCA[0])}
         headers.update(before)
         wrong = ""
-        if (text := said.get(HANDLING)) is not None and _handling(str(text)) is None:
-            wrong = str(said.pop(HANDLING))
-        kept = {name: str(value) for name, value in said.items() if name == HANDLING or name.startswith(ROLLBACK_DATA)}
+        if (text := given.get(HANDLING)) is not None and _handling(str(text)) is None:
+            wrong = str(given.pop(HANDLING))
+        kept = {name: str(value) for name, value in given.items() if name == HANDLING or name.startswith(ROLLBACK_DATA)}
         if kept:
             delivery.state.update(kept)
-        return _is_true(said.get(STOP)), wrong
+        return _is_true(given.get(STOP)), wrong
 
 
 def _headers(delivery: Delivery) -> dict[str, Any]:

@@ -231,8 +231,8 @@ def _id(lineage: str, generation: int, n: int, out: Outgoing) -> str:
 
     The content is part of the id: another run may send something else, which must not be taken for the same message.
     """
-    said = repr((lineage, generation, n, str(out.target), dict(out.headers), out.properties))
-    return hashlib.sha256(said.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
+    identity = repr((lineage, generation, n, str(out.target), dict(out.headers), out.properties))
+    return hashlib.sha256(identity.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
 
 
 def _over(where: str) -> ConfigError:

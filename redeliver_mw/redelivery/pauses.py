@@ -22,7 +22,7 @@ class SourcePauses:
 
     def __init__(self) -> None:
         self.paused: dict[Destination, dict[object, bool]] = {}  # cause -> whether it needs attention
-        self._said: defaultdict[Destination, set[frozenset[object]]] = defaultdict(set)
+        self._logged: defaultdict[Destination, set[frozenset[object]]] = defaultdict(set)
 
     def halt(
         self, source: Destination, cause: object, reason: str, *, loud: bool = True, of: Sequence[object] = ()
@@ -31,9 +31,9 @@ class SourcePauses:
         causes, about = self.paused.setdefault(source, {}), frozenset(of or (cause,))
         found: Sequence[Command] = ()
         if not causes or (loud and not any(causes.values())):
-            found = (PauseSource(source, reason, loud and about not in self._said[source]),)
+            found = (PauseSource(source, reason, loud and about not in self._logged[source]),)
             if loud:
-                self._said[source].add(about)
+                self._logged[source].add(about)
         causes[cause] = loud
         return found
 
@@ -42,7 +42,7 @@ class SourcePauses:
         causes = self.paused.get(source, {})
         if causes.pop(cause, None) is None:
             return ()
-        self._said[source].discard(frozenset((cause,)))
+        self._logged[source].discard(frozenset((cause,)))
         if causes:
             return ()
         del self.paused[source]
@@ -50,8 +50,8 @@ class SourcePauses:
 
     def works(self, one: object) -> None:
         """Note that a target, or limbo, accepts copies, so that its next failure is logged again."""
-        for said in self._said.values():
-            said -= {about for about in said if one in about}
+        for logged in self._logged.values():
+            logged -= {about for about in logged if one in about}
 
     def causes(self, source: Destination) -> frozenset[bool]:
         """Return True in the set if a cause needs attention, and False if there is another cause."""

@@ -24,7 +24,7 @@ class SourcePlan:
     policy: RedeliveryPolicy
     ways: DelayOptions
     signature: Provenance
-    ordered: bool = False  # messages wait for their turn, and are to be told of others'
+    ordered: bool = False  # messages wait for their turn, and have to learn of others'
     _in_arms: dict[str, SourcePlan] = field(default_factory=dict, init=False, compare=False, repr=False)  # as asked for
 
     def for_message(self, delivery: Delivery, past: Past, key: str) -> SourcePlan:

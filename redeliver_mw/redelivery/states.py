@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class Signal(StrEnum):
-    """Names what a tracked delivery is told."""
+    """Names the inputs of a tracked delivery."""
 
     HANDLED = "handled"  # the handler succeeded
     HOLD = "wait here"  # the verdict on a failure or an early arrival

@@ -174,7 +174,7 @@ class CommandExecutor:
         self._limbo.forget_places(delivery.destination, (place,), then)
 
     def forget_places(self, source: Destination, places: Sequence[tuple[str, int]], /) -> None:
-        """Let the limbo forget places that it was told of. Any thread."""
+        """Let the limbo forget places that it keeps. Any thread."""
         if self._limbo is not None:
             self._limbo.forget_places(source, places)
 

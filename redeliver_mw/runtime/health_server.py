@@ -139,8 +139,8 @@ class HealthServer:
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "use GET"})
-        status, told = self._answer(path)
-        return _response(status, told, body=method == "GET")
+        status, answer = self._answer(path)
+        return _response(status, answer, body=method == "GET")
 
     def _answer(self, path: str) -> tuple[HTTPStatus, dict[str, Any]]:
         if path == "/live":
@@ -163,8 +163,8 @@ class HealthServer:
         return found
 
 
-def _response(status: HTTPStatus, told: Mapping[str, Any], *, body: bool = True) -> bytes:
-    data = json.dumps(told, ensure_ascii=False).encode() + b"\n"
+def _response(status: HTTPStatus, answer: Mapping[str, Any], *, body: bool = True) -> bytes:
+    data = json.dumps(answer, ensure_ascii=False).encode() + b"\n"
     head = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         "Content-Type: application/json",

@@ -106,7 +106,7 @@ class PolicyReloader:
             case "changed":
                 self._read(file)
             case "gone":
-                log.warning("%s: the policy file is not there any more; what it said last still holds", file)
+                log.warning("%s: the policy file is not there any more; its last version still holds", file)
             case "same" if file in self._unasked:
                 self._consider(file, self._unasked.pop(file))
 
@@ -258,11 +258,11 @@ class PolicyReloader:
     def _refuse(self, file: PolicyFile, reading: Reading, error: RedeliverError) -> None:
         if not error.where.startswith(str(file)):
             error.where = f"{file}: {error.where}" if error.where else str(file)
-        told = trim_utf8(redact(clean(str(error))), ERROR_BYTES)
-        what = "the new version of a policy file is refused whole, what it said before still holds: %s"
-        log.error(what, told, extra={ERROR_CODE: error.code})
+        text = trim_utf8(redact(clean(str(error))), ERROR_BYTES)
+        what = "the new version of a policy file is refused whole, the version before still holds: %s"
+        log.error(what, text, extra={ERROR_CODE: error.code})
         old = {spec.source: self._stage.plans[spec.source].policy.version for spec in self._files[file]}
-        self._note(file, reading, old, error=told)
+        self._note(file, reading, old, error=text)
 
     def _note(
         self,

@@ -139,7 +139,7 @@ class Runner:
         self._take_on(delivery, aside_us=due_us)
 
     def forget_places(self, source: Destination, places: Sequence[tuple[str, int]], /) -> None:
-        """Let the limbo forget places that it was told of. Any thread."""
+        """Let the limbo forget places that it keeps. Any thread."""
         self._executor.forget_places(source, places)
 
     def run_now(self, delivery: Delivery, /) -> None:

@@ -54,14 +54,14 @@ class Settings:
         log_failures_option(self.log_failures)
         if self.limbo_delivery_retry is not None:
             at_least("limbo_delivery_retry", whole("limbo_delivery_retry", self.limbo_delivery_retry), 1)
-        for said, needs in (
+        for option, needs in (
             ("delay='park'", self.delay == "park"),
             ("crash_safe=True", self.crash_safe),
             ("limbo_delivery_retry", self.limbo_delivery_retry is not None),
         ):
             if needs and not self.limbo:
                 raise ConfigError(
-                    f"{said} needs a limbo, and none is given",
+                    f"{option} needs a limbo, and none is given",
                     cure='Give limbo="sqlite:///limbo.db"',
                     code="limbo-required",
                 )

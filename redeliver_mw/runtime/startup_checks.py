@@ -41,21 +41,21 @@ class BrokerQueries:
         ask: Callable[[Destination, Callable[[FoundCapabilities], None]], None],
         what: str,
     ) -> dict[Destination, FoundCapabilities]:
-        told: dict[Destination, FoundCapabilities] = {}
+        answers: dict[Destination, FoundCapabilities] = {}
         asked = list(dict.fromkeys(things))
 
         def answering(thing: Destination) -> Callable[[FoundCapabilities], None]:
             def answered(found: FoundCapabilities) -> None:
                 with self._changed:
-                    told[thing] = found
+                    answers[thing] = found
                     self._changed.notify_all()
 
             return answered
 
         for thing in asked:
             ask(thing, answering(thing))
-        self._wait(lambda: len(told) == len(asked), what)
-        return {thing: told[thing] for thing in asked}
+        self._wait(lambda: len(answers) == len(asked), what)
+        return {thing: answers[thing] for thing in asked}
 
 
 def source_capabilities(

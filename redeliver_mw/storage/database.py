@@ -203,10 +203,10 @@ class Database:
         code = getattr(cause, "sqlite_errorcode", None)
         if code is not None and (known := _OF_SQLITE.get(code & 0xFF)):
             return known.kind(known.what, where=self.where, cure=known.cure, code=known.code)
-        said = redact(" ".join(str(cause).split()))
+        text = redact(" ".join(str(cause).split()))
         if not self.is_sqlite and isinstance(error, DBAPIError) and getattr(cause, "sqlstate", None) is None:
             return LimboError(
-                f"it cannot be reached: {said}",
+                f"it cannot be reached: {text}",
                 where=self.where,
                 cure="Is the server up, and the URL right?",
                 code="limbo-not-reachable",
@@ -221,13 +221,13 @@ class Database:
             )
         if state in ("25006", "42501"):
             return LimboError(
-                f"it may not be written to: {said}",
+                f"it may not be written to: {text}",
                 where=self.where,
                 cure="Grant this user its tables",
                 code="limbo-not-writable",
             )
         return LimboError(
-            f"the database refuses: {said}", where=self.where, cure="Look at the database", code="limbo-refuses"
+            f"the database refuses: {text}", where=self.where, cure="Look at the database", code="limbo-refuses"
         )
 
 

@@ -67,12 +67,12 @@ def log_failures_option(given: object) -> bool:
 class _Second:
     """Counts the lines of one fingerprint and level in the second that began with the first of them."""
 
-    __slots__ = ("ends", "error_type", "fingerprint", "level", "lines", "told")
+    __slots__ = ("accounted", "ends", "error_type", "fingerprint", "level", "lines")
 
     def __init__(self, ends: float, level: int, error_type: str, fingerprint: str) -> None:
         self.ends, self.level, self.error_type, self.fingerprint = ends, level, error_type, fingerprint
         self.lines = 0  # including those that were left out
-        self.told = LINES  # the ones of these that were written or counted in a summary
+        self.accounted = LINES  # the ones of these that were written or counted in a summary
 
 
 class FailureLog:
@@ -120,7 +120,7 @@ class FailureLog:
                 second = _Second(now + SECOND, level, "" if failure is None else failure.type, key[0])
                 _remember(self._seconds, key, second)
             second.lines = number = second.lines + 1
-            if number > LINES and number != second.told + 1:
+            if number > LINES and number != second.accounted + 1:
                 return  # the attempt is only counted
             if number > LINES:
                 self._full.append(second)
@@ -153,9 +153,9 @@ class FailureLog:
         with self._lock:
             over = [second for second in self._full if second.ends <= now]
             self._full = [second for second in self._full if second.ends > now]
-            summaries = [(second, second.lines - second.told) for second in over]
+            summaries = [(second, second.lines - second.accounted) for second in over]
             for second in over:
-                second.told = second.lines
+                second.accounted = second.lines
         for second, left_out in summaries:
             fields = {"error_type": second.error_type, "fingerprint": second.fingerprint, "left_out": left_out}
             _write(second.level, _summary(second, left_out), fields)

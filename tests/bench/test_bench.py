@@ -165,7 +165,7 @@ def test_cases_of_other_measures_have_a_table_of_their_own() -> None:
         ((0.0,), (0.5,), False, "worse"),
     ],
 )
-def test_a_change_is_told_where_no_round_reached_the_other_run(
+def test_a_change_is_reported_where_no_round_reached_the_other_run(
     before: tuple[float, ...], after: tuple[float, ...], more: bool, said: str
 ) -> None:
     assert diff.verdict(before, after, more=more) == said
@@ -183,7 +183,7 @@ def test_two_runs_are_compared_by_goals_and_by_figures() -> None:
     assert lines[-1] == "\nOnly in B: life/idle/App/idle"
 
 
-def test_what_makes_two_runs_hard_to_compare_is_told_first() -> None:
+def test_what_makes_two_runs_hard_to_compare_is_printed_first() -> None:
     after = run_of((1.0, 1.0, 1.0))
     after.about = ABOUT | {"machine": ABOUT["machine"] | {"cores": 4}}
     assert next(diff.compared(run_of((1.0, 1.0, 1.0)), after)) == "machine, cores: 2 in A, 4 in B\n"
@@ -238,7 +238,7 @@ def test_where_the_other_frameworks_are_missing_it_says_how_to_get_them() -> Non
     assert "make .bench/venv" in done.stderr
 
 
-def test_what_a_run_depends_on_is_all_told() -> None:
+def test_what_a_run_depends_on_is_all_recorded() -> None:
     about = Asked(python=Path("/nowhere")).about()
     assert page.on_what(about)
     assert about["versions"]["pika"]

@@ -48,7 +48,7 @@ def test_json_tells_what_it_is(capsys: Capture) -> None:
 ARMS = "dead_after = 3\nbackoff = 1\n[arms.patient]\nshare = 0.05\nbackoff = 60\n"
 
 
-def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Capture) -> None:
+def test_arms_are_printed_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Capture) -> None:
     assert run(["check", ARMS]) == 0
     assert "; arm patient (5%): dead after 3 failures; delay 60 s; queue:DLQ.$" in capsys.readouterr().out
     assert run(["check", ARMS, "--json"]) == 0
@@ -79,7 +79,7 @@ def test_a_wrong_policy_is_one_message_with_place_and_cure_and_exit_2(capsys: Ca
     assert err.count("\n") == 1
 
 
-def test_of_a_map_every_entry_is_told_with_what_it_takes_over_from_others(capsys: Capture) -> None:
+def test_every_entry_of_a_map_is_printed_with_what_it_takes_over_from_others(capsys: Capture) -> None:
     text = 'match = "merge"\ndead_after = 9\n[destinations."a.>"]\nbackoff = 5\n[destinations."a.b"]\ndead_after = 2\n'
     assert run(["check", text]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -31,7 +31,7 @@ def test_what_is_written_is_the_same_policy_in_the_other_language(capsys: Captur
     assert capsys.readouterr().out == f"{TEXT}\n"
 
 
-def test_what_cannot_be_said_is_listed_and_nothing_is_written(capsys: Capture) -> None:
+def test_what_cannot_be_expressed_is_listed_and_nothing_is_written(capsys: Capture) -> None:
     assert run(["convert", JITTERED, "--to", "jmsjca"]) == 3
     out, err = capsys.readouterr()
     assert out == ""
@@ -253,7 +253,7 @@ PATCHBAY = """<dynamo-message-system><patchbay><message-sink><input-port><input-
 </message-sink></patchbay></dynamo-message-system>"""
 
 
-def test_a_string_of_jmsjca_that_leaves_out_all_that_was_said_is_not_written(capsys: Capture) -> None:
+def test_a_string_of_jmsjca_that_leaves_out_all_that_was_configured_is_not_written(capsys: Capture) -> None:
     limit = "<delivery-failure-params><redelivery-limit>2</redelivery-limit></delivery-failure-params>"
     module = f"<weblogic-jms><queue name='W'>{limit}</queue></weblogic-jms>"
     assert run(["convert", module, "--to", "jmsjca", "--lossy"]) == 3

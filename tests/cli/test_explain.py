@@ -23,7 +23,7 @@ def explained(capsys: Capture, *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_seed_example_is_told_as_promised(capsys: Capture) -> None:
+def test_the_seed_example_is_printed_as_promised(capsys: Capture) -> None:
     told = explained(capsys, SEED, "--destination", "Queue1")
     rows = told.pop("timeline")
     assert told == {
@@ -62,7 +62,7 @@ def test_each_arm_has_a_timeline_of_its_own(capsys: Capture) -> None:
     assert arms == {"patient": {"share": 0.05} | {key: patient[key] for key in ("dead_after", "timeline", "repeats")}}
 
 
-def test_people_are_told_each_arm_under_its_name(capsys: Capture) -> None:
+def test_each_arm_is_printed_for_people_under_its_name(capsys: Capture) -> None:
     assert run(["explain", ARMS, "--destination", "orders"]) == 0
     out = capsys.readouterr().out
     main, patient = out.split("patient (5%):\n", 1)
@@ -75,7 +75,7 @@ def test_people_are_told_each_arm_under_its_name(capsys: Capture) -> None:
     assert "patient (5%): Dead after 3 failures, 2 min after the first" in out
 
 
-def test_beside_another_policy_main_stands_alone_and_it_is_said(capsys: Capture) -> None:
+def test_beside_another_policy_main_stands_alone_and_that_is_printed(capsys: Capture) -> None:
     assert run(["explain", ARMS, "--against", "dead_after = 3\nbackoff = 1\n"]) == 0
     out = capsys.readouterr().out
     assert "They decide the same.\nNot compared: A, patient (5%) (native).\n" in out

@@ -101,7 +101,7 @@ def against(capsys: Capture, *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_two_policies_are_told_side_by_side(capsys: Capture, tmp_path: Path) -> None:
+def test_two_policies_are_printed_side_by_side(capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "both.svg"
     words = ["explain", "1:1000; 3:delete", "--against", "1:1000; 2:2000; 4:move(queue:d)", "--svg", str(file)]
     assert run(words) == 0

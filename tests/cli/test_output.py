@@ -58,7 +58,7 @@ def test_a_value_of_amqp_is_shown_without_its_class(value: Any, shown: Any) -> N
         (float("nan"), "no time"),
     ],
 )
-def test_times_at_every_end_of_their_range_are_told(seconds: float | None, shown: str) -> None:
+def test_times_at_every_end_of_their_range_are_printed(seconds: float | None, shown: str) -> None:
     assert when(seconds) == shown
 
 

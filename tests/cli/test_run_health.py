@@ -114,7 +114,7 @@ def test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_read
 
 
 @pytest.mark.broker
-def test_a_password_that_was_changed_is_told_as_such_and_never_shown(
+def test_a_password_that_was_changed_is_reported_as_such_and_never_shown(
     tmp_path: Path, port: int, rabbitmq43: Broker
 ) -> None:
     only_if(rabbitmq43.can_restart, "command")
@@ -300,7 +300,7 @@ def test_an_address_that_cannot_be_meant_is_refused(
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")])
-def test_a_port_that_is_taken_is_told_before_anything_is_consumed(tmp_path: Path, processes: tuple[str, ...]) -> None:
+def test_a_taken_port_is_reported_before_anything_is_consumed(tmp_path: Path, processes: tuple[str, ...]) -> None:
     shop(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -336,7 +336,7 @@ def test_a_process_that_is_frozen_is_not_taken_for_ready(tmp_path: Path, port: i
         os.kill(frozen, signal.SIGSTOP)
         try:
             silent = eventually(port, lambda answer: answer.status == 503)
-            assert re.fullmatch(r"process: it has said nothing for \d+ s", silent.whys)
+            assert re.fullmatch(r"process: it has reported nothing for \d+ s", silent.whys)
             assert silent.body["not_ready"][0]["process"] == 1
         finally:
             os.kill(frozen, signal.SIGCONT)

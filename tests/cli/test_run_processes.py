@@ -154,7 +154,7 @@ def test_a_signal_that_every_process_gets_by_itself_is_taken_for_one(tmp_path: P
     assert "started again" not in running.err
 
 
-def test_a_process_that_is_told_to_end_by_somebody_else_finishes_and_is_started_again(tmp_path: Path) -> None:
+def test_a_process_that_is_asked_to_end_by_somebody_else_finishes_and_is_started_again(tmp_path: Path) -> None:
     several(tmp_path, f"print('begun', {NUMBER}); import time; time.sleep(1); print('finished', {NUMBER})")
     with Running(tmp_path, "run", "shop:app", "--processes", "2") as running:
         assert running.saw("begun 2\n")

@@ -49,7 +49,7 @@ def test_another_mark_or_one_without_a_reason_is_not_enough(instead: object) -> 
         banned(**{VICTIM: instead})
 
 
-def test_a_capability_that_is_not_declared_excuses_and_is_told() -> None:
+def test_a_capability_that_is_not_declared_excuses_and_is_reported() -> None:
     ran = []
 
     class Inheritor(AdapterContract):

@@ -23,7 +23,7 @@ from tests.faults.proxy import Proxy
 pytestmark = pytest.mark.broker
 
 LARGE, ALLOWED = b"x" * 300_000, 100_000
-SICK = [b"sick %d" % n for n in range(5)]
+FAILING = [b"failing %d" % n for n in range(5)]
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def test_a_message_above_the_brokers_size_keeps_nobody_elses_dead_letter_from_it
         assert isinstance(world, BrokerWorld)
         queue, dead = world.new_queue(), world.new_queue()
         world.send(queue, LARGE)
-        for body in (*SICK, b"healthy"):
+        for body in (*FAILING, b"healthy"):
             world.send(queue, body)
         world._drop()
         with allowing(broker, ALLOWED):
@@ -81,11 +81,11 @@ def test_a_message_above_the_brokers_size_keeps_nobody_elses_dead_letter_from_it
             act = fail_if(lambda d: d.body != b"healthy")
             consumer = world.consume(queue, act, policy, records=True, **options)
             # Copies that the closed channel left without an answer are sent again after half a second.
-            assert world.wait_until(lambda: len(ends(consumer.records)) == len(SICK) + limbo)
+            assert world.wait_until(lambda: len(ends(consumer.records)) == len(FAILING) + limbo)
             assert world.wait_until(lambda: consumer.uncopyable == 1 or (limbo and counts(url)["dead letter"] == 1))
             assert world.wait_until(lambda: not consumer.handler.of(LARGE)[2:] and consumer.paused is None)
             world.send(queue, b"healthy")
             assert world.wait_until(lambda: len(consumer.handler.of(b"healthy")) == 2)
             consumer.stop(0.5)
-        assert {raw.body for raw in world.take_all(dead)} == set(SICK)
+        assert {raw.body for raw in world.take_all(dead)} == set(FAILING)
         assert [raw.body for raw in world.take_all(queue)] == ([] if limbo else [LARGE])

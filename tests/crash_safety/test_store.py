@@ -73,7 +73,7 @@ class Process:
         if self.kills(delivery):
             self.kill()
             raise Killed
-        if b"sick" in delivery.body:
+        if b"failing" in delivery.body:
             raise ValueError("no")
         self.done.append(delivery.body)
 
@@ -130,14 +130,14 @@ def test_a_message_that_kills_its_process_is_counted_and_its_neighbours_are_not(
 @pytest.mark.parametrize("kind", KINDS)
 def test_failures_and_the_delay_after_them_survive_the_process(tmp_path: Path, kind: str) -> None:
     process = Process(tmp_path, kind, policy=RedeliveryPolicy(3, 5.0, "queue:dead"), delay="hold")
-    process.start().send("orders", b"sick", message_id="s")
+    process.start().send("orders", b"failing", message_id="s")
     process.test.advance(1.0)
     process.kill()
     process.start()
     process.test.advance(3.0)
-    assert process.runs == [(b"sick", 1)]
+    assert process.runs == [(b"failing", 1)]
     process.test.advance(2.5)
-    assert process.runs == [(b"sick", 1), (b"sick", 2)]
+    assert process.runs == [(b"failing", 1), (b"failing", 2)]
     process.kill()
     process.start()
     process.test.advance(6.0)
@@ -176,7 +176,7 @@ def test_suspects_run_one_at_a_time_each_marked_before_it_runs(tmp_path: Path, k
 def test_copies_that_are_confirmed_are_not_sent_again_by_the_next_process(tmp_path: Path) -> None:
     process = Process(tmp_path, policy=RedeliveryPolicy(1, 0.0, ["queue:dead", "queue:audit"]))
     process.faults.refuse("audit", times=None)
-    process.start().send("orders", b"sick", message_id="s")
+    process.start().send("orders", b"failing", message_id="s")
     process.test.advance(0.2)
     assert (process.test.depth("dead"), process.test.depth("audit")) == (1, 0)
     process.kill()
@@ -184,7 +184,7 @@ def test_copies_that_are_confirmed_are_not_sent_again_by_the_next_process(tmp_pa
     process.start()
     process.test.advance(60.0)
     assert (process.test.depth("dead"), process.test.depth("audit"), process.test.depth("orders")) == (1, 1, 0)
-    assert process.runs == [(b"sick", 1)]
+    assert process.runs == [(b"failing", 1)]
     assert [record.outcome for record in process.records] == ["dead_lettered"]
 
 
@@ -192,13 +192,13 @@ def test_what_was_moved_and_not_settled_is_settled_by_the_next_process_at_once(t
     process = Process(tmp_path, policy=RedeliveryPolicy(1, 0.0, "queue:dead"))
     process.start()
     process.faults.drop_settle()
-    process.test.send("orders", b"sick", message_id="s")
+    process.test.send("orders", b"failing", message_id="s")
     process.kill()
     assert process.test.depth("orders") == 1
     process.start()
     process.test.advance(10.0)
     assert (process.test.depth("dead"), process.test.depth("orders")) == (1, 0)
-    assert process.runs == [(b"sick", 1)]
+    assert process.runs == [(b"failing", 1)]
 
 
 def test_the_attempt_that_killed_the_process_is_recorded_by_the_next_one(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_what_is_settled_leaves_nothing_in_the_database(tmp_path: Path) -> None:
     process = Process(tmp_path)
     process.start()
     for n in range(20):
-        process.test.send("orders", b"sick" if n % 4 == 0 else b"fine", message_id=f"m{n}")
+        process.test.send("orders", b"failing" if n % 4 == 0 else b"fine", message_id=f"m{n}")
     process.test.advance(100.0)
     assert len(process.test.dead_letters("orders")) == 5
     for table in ("ledger", "batch"):
@@ -258,7 +258,7 @@ def test_what_is_settled_leaves_nothing_in_the_database(tmp_path: Path) -> None:
 def test_what_comes_later_does_not_wait_for_the_lines_of_earlier_ones_to_grow_old(tmp_path: Path) -> None:
     process = Process(tmp_path, policy=RedeliveryPolicy(3, 1000.0, "queue:dead"))
     test = process.start()
-    test.send("orders", b"sick", message_id="s")  # leaves by a copy: its line is of no use after a while
+    test.send("orders", b"failing", message_id="s")  # leaves by a copy: its line is of no use after a while
     test.advance(0.5)
     test.send("orders", b"fine", message_id="f")
     assert process.done == [b"fine"]

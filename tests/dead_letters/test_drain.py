@@ -133,10 +133,10 @@ def test_it_ends_when_others_have_taken_the_rest(broker: MemoryBroker) -> None:
     assert (sorted(shelf.bodies), left(broker)) == (bodies, [])
 
 
-def test_it_ends_when_it_is_told_to_and_gives_back_what_it_has_in_hand(broker: MemoryBroker) -> None:
+def test_a_drain_ends_when_it_is_asked_to_and_gives_back_what_it_has_in_hand(broker: MemoryBroker) -> None:
     bodies, shelf = bury(broker, 35), Shelf()
     taken = share(broker, shelf, 35, stopped=lambda: len(shelf.batches) >= 2)
-    assert (taken.kept, taken.rest) == (len(shelf.bodies), "it was told to stop")
+    assert (taken.kept, taken.rest) == (len(shelf.bodies), "it was asked to stop")
     assert 0 < taken.kept < 35
     assert sorted(shelf.bodies + left(broker)) == bodies
 

@@ -75,12 +75,12 @@ def test_a_failed_message_comes_again_after_its_delay_and_is_dead_lettered_after
 
 
 def test_others_are_handled_while_one_is_held() -> None:
-    seen = Seen(lambda message: raises_once(message) if message.text == "sick" else None)
+    seen = Seen(lambda message: raises_once(message) if message.text == "failing" else None)
     consumer = Consumer(seen, policy=TWICE)
-    consumer.put("sick", "well")
-    assert seen.calls == [("sick", 1), ("well", 1)]
+    consumer.put("failing", "well")
+    assert seen.calls == [("failing", 1), ("well", 1)]
     consumer.clock.advance(1.0)
-    assert (seen.calls[2:], consumer.left()) == ([("sick", 2)], 0)
+    assert (seen.calls[2:], consumer.left()) == ([("failing", 2)], 0)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +186,16 @@ def test_what_ends_a_program_goes_through_and_leaves_the_message(end: type[BaseE
 
 
 def test_a_source_that_is_paused_keeps_what_comes_and_goes_on_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    seen = Seen(lambda message: raises(message) if message.text == "sick" else None)
+    seen = Seen(lambda message: raises(message) if message.text == "failing" else None)
     consumer = Consumer(seen, policy=RedeliveryPolicy(dead_after=1))
     consumer.faults.refuse("DLQ.orders", times=5)
-    consumer.put("sick")
+    consumer.put("failing")
     consumer.clock.advance(3.0)
     consumer.put("waits")
-    assert ("is paused" in caplog.text, seen.calls) == (True, [("sick", 1)])
+    assert ("is paused" in caplog.text, seen.calls) == (True, [("failing", 1)])
     consumer.clock.advance(60.0)
-    assert seen.calls == [("sick", 1), ("waits", 1)]
-    assert (consumer.dead(), consumer.left()) == ([("sick", "exhausted")], 0)
+    assert seen.calls == [("failing", 1), ("waits", 1)]
+    assert (consumer.dead(), consumer.left()) == ([("failing", "exhausted")], 0)
 
 
 class Elsewhere(CopyPublisher):
@@ -295,7 +295,7 @@ def test_an_awaitable_is_refused_where_there_is_no_loop_for_it() -> None:
 
 def sends(message: Message) -> None:
     current_delivery().send("next", f"from {message.text}, run {message.count}")
-    if message.text == "sick" and message.count == 1:
+    if message.text == "failing" and message.count == 1:
         raise ValueError("it has sent, and fails")
 
 
@@ -303,9 +303,9 @@ def sends(message: Message) -> None:
 def test_what_a_callback_sends_goes_out_only_with_its_success(personality: str) -> None:
     consumer = Consumer(sends, personality, policy=TWICE)
     consumer.memory.declare("next")
-    consumer.put("well", "sick")
+    consumer.put("well", "failing")
     consumer.clock.advance(2.0)
-    assert [raw.body for raw in consumer.memory.peek("next")] == [b"from well, run 1", b"from sick, run 2"]
+    assert [raw.body for raw in consumer.memory.peek("next")] == [b"from well, run 1", b"from failing, run 2"]
     assert consumer.left() == 0
 
 

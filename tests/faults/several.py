@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of tests/faults/test_processes.py do: an App, and a handler that does as its message says.
 
-`fine:…` is handled, `sick:…` fails each time, `poison` kills its process. Every run is a line of the file `runs`:
+`fine:…` is handled, `failing:…` fails each time, `poison` kills its process. Every run is a line of the file `runs`:
 `begin TEXT COUNT PID` and, when it succeeds, `done`.
 """
 
@@ -31,7 +31,7 @@ def handle(delivery: Delivery) -> None:
     if delivery.text == "poison":
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.005)  # so that others are in hand, too
-    if delivery.text.startswith("sick"):
+    if delivery.text.startswith("failing"):
         raise ConnectionError(delivery.text)
     note("done", delivery)
 

@@ -99,16 +99,16 @@ def test_a_handler_of_25_seconds_costs_no_connection(activemq63: Broker, impatie
 def test_a_proton_drop_in_that_holds_for_ten_seconds_is_not_left(impatient_artemis: Broker) -> None:
     """For stomp.py there is such a test beside its wrapper: ActiveMQ is always impatient."""
     queue, site = "held.beats", site_of(impatient_artemis)
-    site.prepare(queue, ["sick"])
+    site.prepare(queue, ["failing"])
 
     def fail_once(event: Any) -> None:
-        if len(consumer.counts["sick"]) == 1:
+        if len(consumer.counts["failing"]) == 1:
             raise ValueError("no")
 
     consumer = Consumer(impatient_artemis, queue, fail_once, connect={"heartbeat": float(HEARTBEAT)})
     began = time.monotonic()
     policy = RedeliveryPolicy(dead_after=3, backoff=10.0)
-    drive(consumer, lambda: consumer.handled == ["sick"] and not unsettled(consumer), policy=policy, delay="hold")
+    drive(consumer, lambda: consumer.handled == ["failing"] and not unsettled(consumer), policy=policy, delay="hold")
     assert time.monotonic() - began >= 10
-    assert (consumer.counts["sick"], consumer.disconnects) == ([1, 2], 0)
+    assert (consumer.counts["failing"], consumer.disconnects) == ([1, 2], 0)
     assert (site.count(queue), site.count(f"DLQ.{queue}")) == (0, 0)

@@ -94,8 +94,8 @@ def each(every_broker: Broker) -> Broker:
 def test_only_the_message_that_kills_processes_is_dead_lettered_whichever_process_it_kills(
     each: Broker, tmp_path: Path
 ) -> None:
-    fine, sick = [f"fine:{n}" for n in range(120)], [f"sick:{n}" for n in range(12)]
-    mixed = [*fine, *sick]
+    fine, failing = [f"fine:{n}" for n in range(120)], [f"failing:{n}" for n in range(12)]
+    mixed = [*fine, *failing]
     random.Random(9).shuffle(mixed)
     publish(each, SHARED, mixed)
     with connect(each.url) as session:
@@ -107,7 +107,7 @@ def test_only_the_message_that_kills_processes_is_dead_lettered_whichever_proces
             running.signal()
             assert running.wait(30) == 0, running.err
     letters = take(each, DEAD)
-    assert counts_of(letters) == dict.fromkeys((*sick, "poison"), "3")
+    assert counts_of(letters) == dict.fromkeys((*failing, "poison"), "3")
     reasons = Counter(letter.headers["redeliver_reason"] for letter in letters)
     assert reasons == {"exhausted": 12, "crashed": 1}
     assert {run.count for run in runs(tmp_path) if run.text in fine} == {1}  # nobody else was counted anything
@@ -118,8 +118,8 @@ def test_only_the_message_that_kills_processes_is_dead_lettered_whichever_proces
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_of_processes_lose_nothing_and_no_count_is_too_low(broker: Broker, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
-    fine, sick = [f"fine:{n}" for n in range(600)], [f"sick:{n}" for n in range(60)]
-    mixed = [*fine, *sick]
+    fine, failing = [f"fine:{n}" for n in range(600)], [f"failing:{n}" for n in range(60)]
+    mixed = [*fine, *failing]
     dice.shuffle(mixed)
     kills = 0
     with connect(broker.url) as session, several(tmp_path, broker, CRASH_SAFE) as running:
@@ -136,14 +136,14 @@ def test_kills_of_processes_lose_nothing_and_no_count_is_too_low(broker: Broker,
         assert running.wait(30) == 0, running.err
     assert kills >= 2
     letters = take(broker, DEAD)
-    assert counts_of(letters) == dict.fromkeys(sick, "3")
+    assert counts_of(letters) == dict.fromkeys(failing, "3")
     assert 60 <= len(letters) <= 60 + 4 * kills  # a kill between a confirm and its settle sends it twice
     assert take(broker, SHARED) == []
     begun = defaultdict[str, list[int]](list)
     for run in runs(tmp_path):
         if run.what == "begin":
             begun[run.text].append(run.count)
-    for text in sick:  # a run that was killed is repeated under the same count; none is left out, none goes back
+    for text in failing:  # a run that was killed is repeated under the same count; none is left out, none goes back
         assert set(begun[text]) == {1, 2, 3}
         assert begun[text] == sorted(begun[text])
         assert len(begun[text]) <= 3 + kills
@@ -191,7 +191,7 @@ def test_without_crash_safe_a_killed_process_forgets_failures_that_are_on_no_cop
     broker: Broker, tmp_path: Path
 ) -> None:
     """As documented: what was held there begins again at 1 elsewhere, and nothing is lost."""
-    publish(broker, SHARED, ["sick:0"])
+    publish(broker, SHARED, ["failing:0"])
     with connect(broker.url) as session, several(tmp_path, broker, "rest=2.0") as running:
         until(lambda: [run.count for run in runs(tmp_path)] == [1, 2], running, "it has not failed twice")
         holder = runs(tmp_path)[-1].pid
@@ -201,15 +201,15 @@ def test_without_crash_safe_a_killed_process_forgets_failures_that_are_on_no_cop
         assert running.wait(30) == 0, running.err
     assert [run.count for run in runs(tmp_path)] == [1, 2, 1, 2, 3]
     assert [run.pid == holder for run in runs(tmp_path)] == [True, True, False, False, False]
-    assert counts_of(take(broker, DEAD)) == {"sick:0": "3"}
+    assert counts_of(take(broker, DEAD)) == {"failing:0": "3"}
 
 
 def test_what_a_killed_process_has_parked_is_published_by_another_and_once(broker: Broker, tmp_path: Path) -> None:
-    sick = [f"sick:{n}" for n in range(30)]
+    failing = [f"failing:{n}" for n in range(30)]
     options = "rest=6.0, limbo='sqlite:///limbo.db', delay='park'"
     with connect(broker.url) as session, several(tmp_path, broker, options) as running:
         until(lambda: len(living(running)) == 3, running, "they are not all up")
-        publish(broker, SHARED, sick)
+        publish(broker, SHARED, failing)
         until(lambda: len(runs(tmp_path)) == 30 and session.depth(SHARED) == 0, running, "they are not parked")
         parked = Counter(run.pid for run in runs(tmp_path))
         assert len(parked) == 3
@@ -219,8 +219,8 @@ def test_what_a_killed_process_has_parked_is_published_by_another_and_once(broke
         running.signal()
         assert running.wait(30) == 0, running.err
     begun = Counter((run.text, run.count) for run in runs(tmp_path))
-    assert begun == {(text, count): 1 for text in sick for count in (1, 2, 3)}
-    assert counts_of(take(broker, DEAD)) == dict.fromkeys(sick, "3")
+    assert begun == {(text, count): 1 for text in failing for count in (1, 2, 3)}
+    assert counts_of(take(broker, DEAD)) == dict.fromkeys(failing, "3")
 
 
 def publish_ordered(broker: Broker, texts: list[str], which: slice) -> None:

@@ -127,7 +127,7 @@ def test_a_delay_longer_than_a_hold_goes_by_copy_and_its_key_waits_for_that(pers
         assert shop.runs == ["a1", "b1", "a1", "a2", "a3"]
 
 
-def test_a_copy_that_does_not_come_back_is_not_waited_for_longer_than_told() -> None:
+def test_a_copy_that_does_not_come_back_is_not_waited_for_longer_than_configured() -> None:
     shop = Shop(a1=1)
     with shop.app(Order("customer", max_wait=10.0), policy=RedeliveryPolicy(4, 15.0)) as test:
         send(test, "a1")

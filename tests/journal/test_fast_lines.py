@@ -117,7 +117,7 @@ def test_the_identity_is_what_the_properties_say(
 
 
 @given(st.binary(max_size=80))
-def test_bytes_that_are_no_properties_are_told_either_way(raw: bytes) -> None:
+def test_bytes_that_are_no_properties_are_recognised_either_way(raw: bytes) -> None:
     """What is cut off is an error for whoever looks at the part that is missing."""
     method = Basic.Deliver(delivery_tag=5, redelivered=False, exchange="", routing_key="orders")
     short, long = (pika_mapping.delivery_of(ORDERS, 1, (method, RawProperties.from_raw(raw), b"")) for _ in range(2))

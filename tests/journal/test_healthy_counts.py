@@ -44,12 +44,12 @@ def consume(
 
     @app.handler("orders")
     def handle(delivery: Delivery) -> None:
-        if delivery.body.endswith(b"sick") and not delivery.failures:
+        if delivery.body.endswith(b"failing") and not delivery.failures:
             raise ValueError("not now")
 
     with TestApp(app) as test:
         for n in range(messages):
-            test.send("orders", b"sick" if n % 5 == 0 else b"well" * (n + 1), message_id=f"m-{n}")
+            test.send("orders", b"failing" if n % 5 == 0 else b"well" * (n + 1), message_id=f"m-{n}")
         test.advance(60.0)
     return told
 
@@ -68,7 +68,7 @@ def test_messages_that_succeed_at_once_are_counted_and_all_others_recorded(tmp_p
     assert len(told) == 24  # a hook hears of every attempt
 
 
-def test_the_arms_of_counted_messages_are_those_that_they_have_when_told(tmp_path: Path) -> None:
+def test_the_arms_of_counted_messages_are_those_that_they_have_when_recorded(tmp_path: Path) -> None:
     policy = POLICY.replace(arms={"brave": (0.3, {"dead_after": 9}), "patient": (0.3, {"dead_after": 7})})
     consume(tmp_path / "all", "all", policy, messages=200)
     consume(tmp_path / "counts", "counts", policy, messages=200)

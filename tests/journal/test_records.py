@@ -253,7 +253,7 @@ def test_a_policys_change_comes_back_as_it_went_without_what_it_does_not_have() 
     assert "new_versions" not in json.loads(to_line(refused))
 
 
-def test_an_attempt_has_no_kind_and_who_reads_one_kind_is_told_of_every_other() -> None:
+def test_an_attempt_has_no_kind_and_every_other_kind_raises_for_the_reader_of_one_kind() -> None:
     assert "kind" not in SCHEMA
     later = json.dumps({"v": 2, "kind": "invented later"}).encode()
     for line in (to_line(change()), later):

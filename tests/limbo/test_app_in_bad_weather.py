@@ -30,7 +30,7 @@ from tests.faults.load import until
 from tests.limbo.messages import count, sql
 from tests.storage.postgres import Postgres
 
-SICK, PREFETCH = 30, 10
+FAILING, PREFETCH = 30, 10
 DELAY = 60.0  # seconds; no hold lasts that long
 TRIED = 10.0  # seconds in which whoever is refused has been so three times
 
@@ -191,7 +191,7 @@ def weather(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Weather]
 
 
 class Shop:
-    """An App that parks whatever is sick, once; `send` and `advance` are `test`'s."""
+    """An App that parks each message whose handler fails, once; `send` and `advance` are `test`'s."""
 
     def __init__(self, url: str, *, crash_safe: bool = False) -> None:
         self.done: Counter[bytes] = Counter()
@@ -208,7 +208,7 @@ class Shop:
         self.test = TestApp(app)
 
     def handle(self, delivery: Delivery) -> None:
-        if delivery.body.startswith(b"sick") and delivery.delivery_count == 1:
+        if delivery.body.startswith(b"failing") and delivery.delivery_count == 1:
             raise ConnectionError("the warehouse does not answer")
         self.done[delivery.body] += 1
 
@@ -244,12 +244,12 @@ def test_it_stops_consuming_settles_nothing_logs_once_and_recovers_by_itself(
     weather: Weather, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     weather.begin()
-    for n in range(SICK):
-        shop.test.send("orders", b"sick %d" % n)
+    for n in range(FAILING):
+        shop.test.send("orders", b"failing %d" % n)
     shop.test.advance(TRIED)
     shop.test.send("orders", b"well")
     assert weather.says in shop.paused
-    assert (shop.on_the_broker, shop.done) == (SICK + 1, {})
+    assert (shop.on_the_broker, shop.done) == (FAILING + 1, {})
     shop.test.advance(8 * DELAY)
     errors = said(caplog, logging.ERROR)
     assert [sum("is paused" in line for line in errors), sum("is paused" not in line for line in errors)] == [1, 1]
@@ -257,7 +257,7 @@ def test_it_stops_consuming_settles_nothing_logs_once_and_recovers_by_itself(
     weather.end()
     shop.test.advance(3 * DELAY)
     assert not shop.paused
-    assert shop.done.keys() == {b"well", *(b"sick %d" % n for n in range(SICK))}
+    assert shop.done.keys() == {b"well", *(b"failing %d" % n for n in range(FAILING))}
     assert shop.on_the_broker == 0
     assert count(weather.url) == 0
     assert said(caplog, logging.ERROR) == errors
@@ -266,13 +266,13 @@ def test_it_stops_consuming_settles_nothing_logs_once_and_recovers_by_itself(
 def test_what_is_due_meanwhile_is_published_afterwards_once(
     weather: Weather, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for n in range(SICK):
-        shop.test.send("orders", b"sick %d" % n)
+    for n in range(FAILING):
+        shop.test.send("orders", b"failing %d" % n)
     shop.test.advance(TRIED)
-    assert (shop.on_the_broker, count(weather.url)) == (0, SICK)
+    assert (shop.on_the_broker, count(weather.url)) == (0, FAILING)
     weather.begin()
     shop.test.advance(3 * DELAY)
-    healed = {b"sick %d" % n: 1 for n in range(SICK)}
+    healed = {b"failing %d" % n: 1 for n in range(FAILING)}
     assert (shop.on_the_broker, shop.done) == (0, healed if weather.readable else {})
     shop.test.send("orders", b"well")
     assert shop.done[b"well"] == 1  # nothing of it is to be parked
@@ -290,17 +290,17 @@ def test_where_counts_survive_no_handler_runs_meanwhile_and_all_go_on_afterwards
     shop = Shop(weather.url, crash_safe=True)
     with shop.test:
         weather.begin()
-        for n in range(SICK):
+        for n in range(FAILING):
             shop.test.send("orders", b"well %d" % n)
         shop.test.advance(DELAY)
-        assert (shop.on_the_broker, shop.done) == (SICK, {})
+        assert (shop.on_the_broker, shop.done) == (FAILING, {})
         assert weather.says in shop.paused
         errors = said(caplog, logging.ERROR)
         assert sum("No message is handed to a handler" in line for line in errors) == 1
         assert len(errors) <= 2  # the other is about what is parked
         weather.end()
         shop.test.advance(DELAY)
-        assert shop.done == {b"well %d" % n: 1 for n in range(SICK)}
+        assert shop.done == {b"well %d" % n: 1 for n in range(FAILING)}
         assert (shop.on_the_broker, shop.paused) == (0, "")
         assert said(caplog, logging.ERROR) == errors
 
@@ -328,18 +328,18 @@ def test_if_the_journals_disk_is_full_the_app_continues_without_it_and_logs_once
 
         @app.handler("orders")
         def handle(delivery: Delivery) -> None:
-            if delivery.body.startswith(b"sick"):
+            if delivery.body.startswith(b"failing"):
                 raise ConnectionError("x" * 5000)
             done.append(delivery.body)
 
         with TestApp(app) as test:
             with suppress(OSError):
                 fill(disk / "ballast")
-            for n in range(SICK):
-                test.send("orders", b"sick %d" % n)
+            for n in range(FAILING):
+                test.send("orders", b"failing %d" % n)
                 test.send("orders", b"well %d" % n)
             test.advance(10.0)
-            assert (len(done), len(test.dead_letters("orders"))) == (SICK, SICK)
+            assert (len(done), len(test.dead_letters("orders"))) == (FAILING, FAILING)
             journal = app._engine._recorder._journal
             assert not journal.flush(1.0)
             assert len(said(caplog, logging.ERROR)) == 1

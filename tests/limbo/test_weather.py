@@ -101,7 +101,7 @@ def test_a_limbo_in_a_missing_folder_cannot_be_opened(tmp_path: Path) -> None:
     assert "cannot be opened" in str(refusal(f"sqlite:///{tmp_path}/no/such/limbo.db"))
 
 
-def test_a_damaged_file_is_said_with_how_to_save_what_is_in_it(file: Path) -> None:
+def test_a_damaged_file_is_reported_with_how_to_save_what_is_in_it(file: Path) -> None:
     clock = ManualClock()
     store = limbo(f"sqlite:///{file}", clock).open()
     store.park(parkings(range(200), clock.now().wall))
@@ -167,7 +167,7 @@ def test_a_file_with_no_more_pages_is_full(file: Path) -> None:
         assert count(f"sqlite:///{file}") == 0
 
 
-def test_a_file_that_may_not_be_written_to_is_said(file: Path) -> None:
+def test_a_file_that_may_not_be_written_to_is_reported(file: Path) -> None:
     with limbo(f"sqlite:///{file}", ManualClock()):
         pass
     file.chmod(0o444)

@@ -235,7 +235,7 @@ def test_messages_are_parked_in_the_order_in_which_they_were_given(file: Path, m
     assert worker.stop(30)
 
 
-def test_stopping_brings_to_the_disk_what_was_said_before(file: Path) -> None:
+def test_stopping_brings_to_the_disk_what_was_given_before(file: Path) -> None:
     bench = WorkerBench(f"sqlite:///{file}")
     bench.park(1)
     bench.worker.run_once()

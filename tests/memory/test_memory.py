@@ -557,6 +557,6 @@ def test_an_unknown_personality_is_refused_with_the_known_ones() -> None:
         MemoryBroker("kafka")
 
 
-def test_a_queue_that_is_not_there_is_said() -> None:
+def test_a_queue_that_is_not_there_is_reported() -> None:
     with pytest.raises(DestinationMissing):
         MemoryBroker("rabbitmq", ManualClock()).connect().get("nowhere")

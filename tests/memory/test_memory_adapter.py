@@ -442,7 +442,7 @@ def test_a_scheduled_copy_comes_when_its_broker_lets_it(personality: str, asked:
     assert of(bench.sink.deliveries) == [b"later"]
 
 
-def test_a_target_is_looked_up_and_made_only_when_told_to() -> None:
+def test_a_target_is_looked_up_and_made_only_when_asked_to() -> None:
     bench = Bench()
     fresh = Destination("fresh")
 
@@ -526,7 +526,7 @@ def test_browsing_shows_the_first_and_marks_them_only_where_the_broker_does(pers
     assert bench.broker.depth(DEAD) == 3
 
 
-def test_depth_counts_what_waits_and_a_missing_queue_is_said() -> None:
+def test_depth_counts_what_waits_and_a_missing_queue_is_reported() -> None:
     bench = Bench()
     bench.broker.send(DEAD, b"1")
     seen: list[int | RedeliverError] = []

@@ -417,7 +417,7 @@ def test_on_a_full_disk_the_lake_stays_as_it_was_and_goes_on_when_there_is_room(
         assert compact(spark, journal, place).records == 8900
 
 
-def test_a_lake_that_may_not_be_written_to_is_said(
+def test_a_lake_that_may_not_be_written_to_is_reported(
     spark: SparkSession, journal: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment(journal, lines(range(3)))

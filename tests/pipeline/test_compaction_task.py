@@ -224,7 +224,7 @@ def test_a_line_that_is_too_long_is_bad_also_where_it_fits_into_a_block() -> Non
     ],
 )
 @pytest.mark.parametrize("around", [0, 40], ids=["alone", "in a block"])
-def test_a_line_that_is_no_record_is_told_with_its_place_and_the_reason(bad: bytes, reason: str, around: int) -> None:
+def test_a_line_that_is_no_record_is_reported_with_place_and_reason(bad: bytes, reason: str, around: int) -> None:
     before, after = lines(range(100, 100 + around)), lines(range(200, 200 + around))
     data = b"".join([*before, bad, *after])
     [found] = [one for part in check(data, 7) for one in part.bad]

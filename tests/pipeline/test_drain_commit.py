@@ -51,14 +51,14 @@ def test_a_letter_that_nobody_can_send_back_is_kept_with_its_problem(lake: Lake)
     ]
 
 
-def test_numbers_of_amqp_are_told_as_numbers(lake: Lake) -> None:
+def test_numbers_of_amqp_are_written_as_numbers(lake: Lake) -> None:
     headers = {"a": proton.int32(8), "b": proton.ulong(9), "c": proton.float32(0.5), "d": proton.symbol("s")}
     Task(lake).keep(letter(BODY, headers), sure=True)
     gathered(lake)
     assert table(lake, "headers['a'], headers['b'], headers['c'], headers['d']") == [("8", "9", "0.5", "s")]
 
 
-def test_lists_and_tables_of_amqp_are_told_without_their_classes(lake: Lake) -> None:
+def test_lists_and_tables_of_amqp_are_written_without_their_classes(lake: Lake) -> None:
     headers = {
         "list": [proton.ulong(9), proton.symbol("s"), [proton.ubyte(2), b"\xff"]],
         "map": {proton.symbol("k"): proton.float32(0.5), "none": None},
@@ -78,7 +78,7 @@ def test_a_plan_asks_for_a_number_of_amqp_by_its_digits(lake: Lake) -> None:
     assert table(lake, "headers['x-int']") == [("8",), ("8",), ("8",), ("9",)]
 
 
-def test_values_that_are_no_text_are_told_as_text(lake: Lake) -> None:
+def test_values_that_are_no_text_are_written_as_text(lake: Lake) -> None:
     headers = {"n": 1, "raw": b"\xff", "list": [1, {"a": b"b"}], "none": None, "yes": True}
     Task(lake).keep(letter(BODY, headers), sure=True)
     gathered(lake)

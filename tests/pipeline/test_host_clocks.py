@@ -246,7 +246,7 @@ def test_quiet_days_take_what_all_days_together_tell() -> None:
         assert_holds(one, -30 * one.host, within_s=0.4)
 
 
-def test_days_on_which_other_hosts_are_busy_are_told_against_the_same_clock() -> None:
+def test_days_on_which_other_hosts_are_busy_are_measured_against_the_same_clock() -> None:
     """Host 2 is 30 s behind. On the second day the only others are hosts 2 and 3, on the first all but host 3."""
     first = world(default_rng(14), both_ways(3), 50, ahead_by(0, 0, -30))
     second = world(default_rng(15), [(2, 3), (3, 2)], 50, ahead_by(0, 0, -30, -30))
@@ -271,7 +271,7 @@ def many_hosts(rng: Generator, hosts: int, n: int, clock: Callable[[int], float]
     return Handovers(at_us, before, after, np.round((waits_s + ahead[after] - ahead[before]) * SECOND).astype(np.int64))
 
 
-def test_many_hosts_of_which_no_two_met_often_are_told_by_groups_that_have_one_clock() -> None:
+def test_many_hosts_of_which_no_two_met_often_are_measured_by_groups_that_have_one_clock() -> None:
     """300 hosts, a third of them 30 s behind, and 15,000 handovers: one on every sixth way."""
     handovers = many_hosts(default_rng(18), 300, 15_000, lambda host: -30 if host % 3 == 0 else 0)
     for one in host_clocks(handovers, days_of(*range(100, 400))):

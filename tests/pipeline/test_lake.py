@@ -17,7 +17,7 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, SparkError
-from redeliver_mw.pipeline.errors import told
+from redeliver_mw.pipeline.errors import readable_errors
 from redeliver_mw.pipeline.manifests import DataFile, Manifest, SegmentEntry, read_manifests, to_json
 from redeliver_mw.pipeline.time_range import DAY_US, TimeRange, day_of, micros, span
 from tests.disks import fill, small_disk_at
@@ -89,7 +89,7 @@ def test_a_lake_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "format: 1", "{", "\0", *FORMATS])
-def test_a_lake_that_does_not_say_its_format_is_damaged_and_nobody_is_told_to_guess_it(
+def test_a_lake_that_does_not_name_its_format_is_damaged_and_no_cure_asks_to_guess_it(
     tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "_lake.json").write_text(content)
@@ -128,7 +128,7 @@ def test_a_manifest_is_read_as_it_was_written(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"run": "r', b"[]", to_json(MANIFEST)[:-1], b'{"run":1,"more":2}'])
-def test_a_damaged_manifest_is_told_because_counting_without_it_is_wrong(lake: Lake, content: bytes) -> None:
+def test_a_damaged_manifest_is_reported_because_counting_without_it_is_wrong(lake: Lake, content: bytes) -> None:
     lake.files.publish(MANIFEST.path, content)
     with pytest.raises(LakeError, match=r"r-1\.json: this manifest is damaged") as error:
         lake.manifests()
@@ -138,7 +138,7 @@ def test_a_damaged_manifest_is_told_because_counting_without_it_is_wrong(lake: L
 # One writer
 
 
-def test_a_second_writer_is_told_who_the_first_is(lake: Lake) -> None:
+def test_the_error_of_a_second_writer_names_the_first(lake: Lake) -> None:
     holder = rf"process {os.getpid()} on .* is at work on its events"
     with lake.locked(), pytest.raises(LakeError, match=holder), Lake(lake.root).locked():
         pytest.fail("two have it")
@@ -252,17 +252,17 @@ def test_a_lake_that_was_moved_is_read(spark: SparkSession, lake: Lake, tmp_path
 
 
 def test_a_bug_of_ours_keeps_its_own_name() -> None:
-    with pytest.raises(ZeroDivisionError), told("here"):
+    with pytest.raises(ZeroDivisionError), readable_errors("here"):
         _ = 1 / 0
 
 
-def test_what_goes_wrong_in_a_task_is_told_for_what_it_is(spark: SparkSession) -> None:
+def test_what_goes_wrong_in_a_task_is_reported_for_what_it_is(spark: SparkSession) -> None:
     def run(work: Callable[[], object]) -> None:
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             work()
             yield from batches
 
-        with told("here"):
+        with readable_errors("here"):
             spark.range(1).mapInArrow(task, "id BIGINT").collect()
 
     from pyspark.errors import PythonException

@@ -356,9 +356,9 @@ def test_a_set_that_was_replaced_twice_while_it_was_read_is_one_error(spark: Spa
             new.write("messages", spark.createDataFrame([], MARTS["messages"]))
     with pytest.raises(LakeError, match="is missing"):
         marts.mart(spark, "messages")
-    from redeliver_mw.pipeline.errors import told
+    from redeliver_mw.pipeline.errors import readable_errors
 
-    with pytest.raises(LakeError, match=r"a file is missing: \S+\.parquet\. Run it again"), told(lake.root):
+    with pytest.raises(LakeError, match=r"a file is missing: \S+\.parquet\. Run it again"), readable_errors(lake.root):
         opened.collect()
 
 

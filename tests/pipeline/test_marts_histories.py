@@ -225,7 +225,7 @@ def curve(spark: SparkSession, rows: list[Row], folder: Path) -> dict[tuple[str 
     return {(one["error_type"], one["attempt"]): (one["n"], one["n_accepted"]) for one in found}
 
 
-def test_an_attempt_is_told_by_what_the_message_failed_with_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_attempt_is_counted_by_what_the_message_failed_with_before(spark: SparkSession, tmp_path: Path) -> None:
     first, second, third = told("a", (0, FAILED), (1, FAILED), (2, OK))
     rows = [
         first | {"error_type": "Timeout"},
@@ -243,7 +243,7 @@ def test_a_verdict_without_a_run_is_no_attempt(spark: SparkSession, tmp_path: Pa
     assert curve(spark, rows, tmp_path) == {(None, 1): (3, 0), ("ValueError", 2): (2, 0)}
 
 
-def test_an_attempt_whose_failure_is_not_told_has_no_error_type(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_attempt_whose_failure_is_not_recorded_has_no_error_type(spark: SparkSession, tmp_path: Path) -> None:
     assert curve(spark, [row(0, OK, delivery_count=3)], tmp_path) == {(None, 3): (1, 1)}
 
 

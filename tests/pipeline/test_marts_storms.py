@@ -162,7 +162,7 @@ def test_a_record_from_far_ahead_closes_no_window(watched: Watched) -> None:
     assert states(recent_storms(watched.spark, watched.out).collect()) == {0: "storm"}
 
 
-def test_who_asks_is_told_when_a_storm_begins_and_when_it_is_over(watched: Watched, tmp_path: Path) -> None:
+def test_the_caller_is_notified_when_a_storm_begins_and_when_it_is_over(watched: Watched, tmp_path: Path) -> None:
     told(watched.journal, [*window(0, 1, 0), *window(0, 1, 0, destination="mail")])
     told(watched.journal, window(1, 0, 3))
     told(watched.journal, window(2, 0, 3))

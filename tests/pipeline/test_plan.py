@@ -124,7 +124,7 @@ def test_what_is_asked_for_is_what_is_planned(
     assert json.loads(Path(made.folder, "plan.json").read_text())["where"] == made.where
 
 
-def test_a_transform_changes_what_it_can_and_what_it_raises_is_counted_and_told(
+def test_a_transform_changes_what_it_can_and_what_it_raises_is_counted_and_reported(
     spark: SparkSession, stock: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mending.py").write_text(

@@ -110,7 +110,7 @@ def test_a_body_that_is_edited_has_to_be_in_the_plan(spark: SparkSession, stock:
     assert made.errors[0][1] == "ValueError: its body was changed, and the plan holds no bodies"
 
 
-def test_a_redaction_that_cannot_be_had_is_told_before_spark_is_started(
+def test_a_redaction_that_cannot_be_had_is_reported_before_spark_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["pipeline", "plan", str(tmp_path / "lake"), str(tmp_path / "plan"), "--redact", "nowhere:hide"]) == 2

@@ -98,7 +98,7 @@ def test_a_condition_that_would_end_the_driver_is_refused(
         (("--destination", ""), "an empty name"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_spark_is_started(
+def test_what_cannot_be_meant_is_reported_before_spark_is_started(
     stock: Path, capsys: Capture, words: tuple[str, ...], told: str
 ) -> None:
     _, err = said(capsys, "plan", stock, "plan", *words, "--master", "spark://127.0.0.1:1", code=2)
@@ -106,7 +106,7 @@ def test_what_cannot_be_meant_is_told_before_spark_is_started(
     assert not Path("plan").exists()
 
 
-def test_no_lake_and_a_plan_that_is_there_are_told_without_spark_too(stock: Path, capsys: Capture) -> None:
+def test_no_lake_and_a_plan_that_is_there_are_reported_without_spark_too(stock: Path, capsys: Capture) -> None:
     assert "no lake is here" in said(capsys, "plan", stock.parent / "none", "plan", code=2)[1]
     Path("plan").mkdir()
     Path("plan", "plan.json").write_text("{}")

@@ -86,7 +86,7 @@ def _exits(one: Letter) -> Letter:
         (_async, "the transform is async"),
     ],
 )
-def test_what_a_transform_raises_is_told_and_the_letter_left_out(transform: Transform, told: str) -> None:
+def test_what_a_transform_raises_is_reported_and_the_letter_left_out(transform: Transform, told: str) -> None:
     row = made(transform)
     assert row["why"] == "failed"
     assert told in row["detail"]
@@ -98,7 +98,7 @@ def test_a_body_that_is_not_utf_8_fails_a_transform_that_reads_it_as_text_and_no
     assert made(lambda one: one.changed(headers={"a": "b"}), body=b"\xff{}")["why"] is None
 
 
-def test_a_secret_in_what_a_transform_raises_is_not_told() -> None:
+def test_a_secret_in_what_a_transform_raises_is_not_reported() -> None:
     def fail(one: Letter) -> Letter:
         raise ValueError("cannot reach amqp://guest:hunter2@host/")
 
@@ -200,7 +200,7 @@ def test_our_own_headers_and_the_target_are_not_for_edits_to_take_away() -> None
         ("broken:repair", "importing it raises ZeroDivisionError"),
     ],
 )
-def test_a_transform_that_cannot_be_had_is_told_before_anything_is_done(
+def test_a_transform_that_cannot_be_had_is_reported_before_anything_is_done(
     name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "repairs.py").write_text("TABLE = {}\nasync def later(one): ...\n")

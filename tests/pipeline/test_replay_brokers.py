@@ -211,7 +211,7 @@ def test_the_rate_is_held_within_five_percent(
 
 
 @pytest.mark.parametrize("name", ["rabbitmq43", "artemis244"])
-def test_a_missing_target_is_told_and_nothing_is_sent(
+def test_a_missing_target_is_reported_and_nothing_is_sent(
     name: str, request: pytest.FixtureRequest, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
 ) -> None:
     broker: Broker = request.getfixturevalue(name)
@@ -395,7 +395,7 @@ def test_with_a_full_disk_no_letter_is_sent_that_cannot_be_written_down(
     assert there + numbers_in(rabbitmq43.url, names[0]) == Counter(range(1000))
 
 
-def test_a_replay_that_is_told_to_stop_ends_in_good_order_and_goes_on_later(
+def test_a_replay_that_is_asked_to_stop_ends_in_good_order_and_goes_on_later(
     some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession, names: tuple[str, str]
 ) -> None:
     folder = some()

@@ -77,7 +77,7 @@ def test_with_execute_it_sends_all_and_once(
         (["--publishers", "0"], "0 publishers"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_is_looked_at(
+def test_what_cannot_be_meant_is_reported_before_anything_is_looked_at(
     options: list[str], what: str, tmp_path: Path, capsys: Capture
 ) -> None:
     _, err = said(capsys, tmp_path / "nowhere", "rabbitmq://guest:secret@127.0.0.1:1", *options, code=2)

@@ -108,7 +108,7 @@ def test_a_letter_that_was_in_doubt_stays_so_until_the_broker_answers(tmp_path: 
     assert told(tmp_path).doubt == {5}  # 6 was never given to the broker
 
 
-def test_reasons_are_cut_and_only_so_many_are_told_apart(tmp_path: Path) -> None:
+def test_reasons_are_cut_and_only_so_many_are_kept_apart(tmp_path: Path) -> None:
     refused = {n: f"reason {n} " + "ä\n" * 1000 for n in range(WHYS + 5)}
     path = wrote(tmp_path, (set(refused), LedgerAnswer(refused=refused)))
     found = told(tmp_path).refused

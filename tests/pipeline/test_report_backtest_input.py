@@ -78,7 +78,7 @@ def test_a_policy_that_the_records_spell_whole_is_the_one_in_use() -> None:
         (decided(policy_arm="patient"), ARMS_ALONE),
     ],
 )
-def test_a_policy_that_they_do_not_spell_whole_is_not_known_and_it_is_said_why(row: Row, why: str) -> None:
+def test_a_policy_that_the_records_do_not_spell_whole_is_not_known_and_the_reason_is_given(row: Row, why: str) -> None:
     told = told_in_use([row])
     assert told.policies == {}
     assert told.untold == {"orders": why}
@@ -173,7 +173,7 @@ def test_an_estimate_ends_at_what_was_seen_to_heal() -> None:
     assert shares[-1] == pytest.approx(0.8)
 
 
-def test_a_secret_in_the_policy_in_use_is_not_told() -> None:
+def test_a_secret_in_the_policy_in_use_is_not_shown() -> None:
     url = "activemq://user:hunter2@host:61613?jms.redeliveryPolicy.maximumRedeliveries=4"
     found = compared(History(SEEN), {"orders": load_policies(url).resolve("orders")}, ALL)
     assert "hunter2" not in str(found)

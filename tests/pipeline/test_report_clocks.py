@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redeliver_mw.pipeline.report.clocks import NAMED, clocks, cure, told
+from redeliver_mw.pipeline.report.clocks import NAMED, clocks, cure, sentences
 from redeliver_mw.pipeline.report.facts import facts
 from redeliver_mw.pipeline.report.page import page
 from tests.pipeline.sample_rows import sample
@@ -30,14 +30,14 @@ def order(disorder: int, histories: int = 1_000) -> list[Row]:
 @pytest.mark.parametrize(
     ("rows", "disorder"), [([], 0), ([clock("a"), clock("b", 0.3)], 9), ([clock("a"), clock("b", None, "unknown")], 0)]
 )
-def test_nothing_is_said_where_nothing_is_wrong(rows: list[Row], disorder: int) -> None:
+def test_nothing_is_reported_where_nothing_is_wrong(rows: list[Row], disorder: int) -> None:
     known = clocks(rows, order(disorder))
-    assert (told(known), cure(known)) == ([], "")
+    assert (sentences(known), cure(known)) == ([], "")
 
 
 def test_a_corrected_clock_is_named_with_how_far_it_was_off() -> None:
     known = clocks([clock("a"), clock("b", -30, "corrected"), clock("c", 7200, "corrected", 2)], order(0))
-    assert told(known) == [
+    assert sentences(known) == [
         "The clock of c was 2 h ahead, to within 2 s. Its times are corrected by that.",
         "The clock of b was 30 s behind, to within 200 ms. Its times are corrected by that.",
     ]
@@ -52,30 +52,30 @@ def test_a_corrected_clock_is_named_with_how_far_it_was_off() -> None:
         ((-4, 5), "between 4 s behind and 5 s ahead"),
     ],
 )
-def test_a_clock_that_changed_is_told_with_its_range(offsets: tuple[float, ...], says: str) -> None:
+def test_a_clock_that_changed_is_reported_with_its_range(offsets: tuple[float, ...], says: str) -> None:
     rows = [clock("b", offset, "corrected") for offset in offsets]
-    assert says in told(clocks([clock("a"), *rows], order(0)))[0]
+    assert says in sentences(clocks([clock("a"), *rows], order(0)))[0]
     summed = clock("b", min(offsets), "corrected") | {"most_us": round(max(offsets) * 1e6)}  # as they are read
-    assert told(clocks([summed], order(0))) == told(clocks(rows, order(0)))
+    assert sentences(clocks([summed], order(0))) == sentences(clocks(rows, order(0)))
 
 
-def test_histories_that_contradict_themselves_are_told_with_their_share() -> None:
+def test_histories_that_contradict_themselves_are_reported_with_their_share() -> None:
     known = clocks([clock("a"), clock("b", None, "unknown")], order(120))
-    first, second = told(known)
+    first, second = sentences(known)
     assert first.startswith("The times of 120 of 1,000 messages that were tried more than once (12 %) contradict")
     assert second == "How far the clock of b may be off is not known for all of the time."
     assert cure(known) == "Keep the clocks of all hosts in step, with NTP or chrony."
 
 
 def test_of_one_host_no_clocks_are_apart() -> None:
-    (only,) = told(clocks([clock("a")], order(500)))
+    (only,) = sentences(clocks([clock("a")], order(500)))
     assert "a clock was set back, or a count of attempts was lost" in only
     assert "apart" not in only
 
 
 def test_of_many_clocks_some_are_named() -> None:
     known = clocks([clock(f"h{n}", 10 + n, "corrected") for n in range(NAMED + 3)], order(0))
-    assert told(known)[-1] == "So are those of 3 other hosts."
+    assert sentences(known)[-1] == "So are those of 3 other hosts."
     assert cure(known).endswith("h3 and 3 other hosts in step, with NTP or chrony.")
 
 

@@ -114,7 +114,7 @@ def test_half_and_nearly_all_count_only_those_that_healed() -> None:
     assert (found.half_s, found.most_s) == (1, 2)  # 10 and 19 of 20
 
 
-def test_what_is_said_to_be_certain_is_certain_for_the_whole_of_its_bin() -> None:
+def test_what_is_shown_as_certain_is_certain_for_the_whole_of_its_bin() -> None:
     exact_us = 3_141_592
     one = interval(bin_of(exact_us), bin_of(exact_us), 1)
     assert one.by_s is not None
@@ -171,7 +171,7 @@ def test_each_point_of_a_curve_counts_the_messages_again(seen: list[Interval]) -
         assert point.certain * total == pytest.approx(certain)
 
 
-def test_an_estimate_is_told_no_further_than_anything_was_seen() -> None:
+def test_an_estimate_is_shown_no_further_than_anything_was_seen() -> None:
     seen = [Interval(after_s=1, by_s=2, messages=5)]
     likely = [Likely(after_s=at, healed=at / 10) for at in (1.5, 0.5, 2.5)]
     assert [one.after_s for one in recovery_curve(seen, likely).likely] == [0.5, 1.5]
@@ -219,7 +219,7 @@ def test_a_failure_without_an_error_is_one_of_its_own() -> None:
     assert (one.fingerprint, one.error, one.healing.messages) == ("", "", 3)
 
 
-def test_the_sample_is_told_as_its_histories_are() -> None:
+def test_the_sample_is_described_as_its_histories_are() -> None:
     made, _ = sample()
     told = {one.fingerprint: one for one in sample_facts().failures.shown}
     assert set(told) == {kind.fingerprint for kind in KINDS}
@@ -362,7 +362,7 @@ def test_years_of_letters_are_no_more_bars_than_can_be_seen() -> None:
     assert sum(one.came for one in found.bars) == 4000
 
 
-def test_the_sickest_messages_come_first_and_those_that_healed_are_only_counted() -> None:
+def test_the_messages_with_the_most_failures_come_first_and_those_that_healed_are_only_counted() -> None:
     rows = [
         {
             "message_key": f"m{number}",
@@ -496,7 +496,7 @@ def test_a_policy_that_is_quick_only_because_it_gives_up_is_not_worth_having() -
     assert [each.policy for each in unchosen.front] == ["cheap", "spares"]
 
 
-def test_policies_that_come_to_the_same_are_told_once() -> None:
+def test_policies_that_come_to_the_same_are_shown_once() -> None:
     rows = [
         candidate(name, 10, pareto=True, attempts_per_message=2 + digits)
         for name, digits in (("longer", 0.0), ("same", 0.001), ("best of all", -0.001), ("other", 1.0))

@@ -271,7 +271,7 @@ def test_the_command_writes_the_page_and_prints_the_numbers(small: Path, tmp_pat
         (["--json"], "no lake"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_spark_is_started(
+def test_what_cannot_be_meant_is_reported_before_spark_is_started(
     words: list[str], says: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # no Spark could start

@@ -118,7 +118,7 @@ def test_every_class_that_a_picture_uses_has_a_style(shown: str) -> None:
     assert {name for name in used if f".{name}" not in style} <= {"note"}
 
 
-def test_the_sample_is_told_in_numbers_that_its_histories_have(shown: str) -> None:
+def test_the_sample_is_described_in_numbers_that_its_histories_have(shown: str) -> None:
     made, _ = sample()
     text = words(shown)
     failed, healed = len(made.histories), sum(one.healed for one in made.histories)
@@ -211,7 +211,7 @@ def test_the_headline_is_a_sentence_whatever_the_share(failed: int, healthy: int
     assert told_so in text
 
 
-def test_no_bound_is_said_to_be_fewer_than_less_than_something() -> None:
+def test_no_bound_is_described_as_fewer_than_less_than_something() -> None:
     text = told(
         MartRows(
             storms=[window(0, 200_000, 100_000)],
@@ -238,7 +238,7 @@ def test_where_the_policy_in_use_is_not_known_the_page_says_why_and_how_to_name_
     assert "Name the policy in use at odd with --policy." in text
 
 
-def test_a_few_failures_are_said_to_be_too_few() -> None:
+def test_a_few_failures_are_described_as_too_few() -> None:
     text = told(
         MartRows(storms=[window(0, 10, 4)], outcomes=[{"outcome": "accepted", "n": 4}], recovery=[recovered(1, 2, 4)])
     )
@@ -264,7 +264,7 @@ def advised(choice: dict[str, Any], *candidates: dict[str, Any]) -> str:
     return told(rows)
 
 
-def test_a_change_is_told_with_what_it_saves_costs_and_how_sure_it_is() -> None:
+def test_a_change_is_described_with_what_it_saves_costs_and_how_sure_it_is() -> None:
     differences = [
         {"column": "dead_letter_share", "now": 0.5, "best": 0.1, "lo": -0.5, "hi": -0.3},
         {"column": "attempts_per_message", "now": 4.0, "best": 5.5, "lo": 1.0, "hi": 2.0},
@@ -327,7 +327,7 @@ def test_advice_that_is_withheld_says_why() -> None:
 
 
 @pytest.mark.parametrize(("observed", "wrong"), [(0.52, False), (0.31, True)])
-def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed: float, wrong: bool) -> None:
+def test_the_page_shows_how_right_the_back_test_was_where_that_can_be_known(observed: float, wrong: bool) -> None:
     check = {
         "destination": "orders",
         "policy_version": "abc",
@@ -353,7 +353,7 @@ def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed
     assert ("That is more than chance allows" in text) == wrong
 
 
-def test_nothing_to_recommend_is_said() -> None:
+def test_nothing_to_recommend_is_stated() -> None:
     assert "so there is nothing to recommend" in told(MartRows(storms=[window(0, 9, 0)]))
     unjudged = {"today": "a", "best": None}
     assert "From 10 messages that failed here no advice can be drawn." in advised(unjudged, candidate("a", 10))
@@ -387,7 +387,7 @@ def test_what_is_all_extrapolated_is_called_a_guess_and_to_be_tried_on_a_few() -
     assert "try another policy on a few" in text
 
 
-def test_storms_are_told_with_the_worst_and_drawn_where_they_were() -> None:
+def test_storms_are_described_with_the_worst_and_drawn_where_they_were() -> None:
     text = words(page(sample_facts()))
     storms = sample_facts().storms
     assert storms is not None
@@ -398,7 +398,7 @@ def test_storms_are_told_with_the_worst_and_drawn_where_they_were() -> None:
     )
 
 
-def test_a_period_is_told_in_utc() -> None:
+def test_a_period_is_shown_in_utc() -> None:
     assert START.strftime("%H") == "00"
     assert "2 Mar 2026 00:00 to" in words(page(sample_facts()))
 

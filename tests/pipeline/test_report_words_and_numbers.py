@@ -67,7 +67,7 @@ def test_no_time_span_is_more_than_a_twentieth_off_or_as_large_as_the_next_unit(
         (1, "100 %"),
     ],
 )
-def test_none_and_all_are_said_only_of_none_and_all(value: float, shown: str) -> None:
+def test_none_and_all_are_written_only_for_none_and_all(value: float, shown: str) -> None:
     assert share(value) == shown
 
 

@@ -74,7 +74,7 @@ def test_bodies_go_alone_and_the_letters_say_so(stock: Lake) -> None:
     assert forget(stock, SECOND, execute=True).letters == 3
 
 
-def test_it_is_told_how_many_were_never_sent_back(stock: Lake, tmp_path: Path) -> None:
+def test_the_number_of_letters_that_were_never_sent_back_is_printed(stock: Lake, tmp_path: Path) -> None:
     files = files_at(tmp_path / "plan")
     files.publish(path_of(0), b"")
     pq.write_table(pa.table({"position": [0, 1], "dl_id": ["a1", "b1"]}), files.url(path_of(0)))

@@ -64,7 +64,7 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         session("local[1]")
 
 
-def test_without_java_it_is_said_before_spark_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_reported_before_spark_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"PATH: no Java was found\. Install Java 17 or 21"):
@@ -104,6 +104,6 @@ def test_a_setting_that_spark_refuses_is_your_input() -> None:
 
 
 @pytest.mark.spark
-def test_a_setting_that_java_refuses_is_told_in_its_words() -> None:
+def test_a_setting_that_java_refuses_is_reported_in_its_words() -> None:
     text = refused("session('local[1]', {'spark.driver.memory': 'lots'})")
     assert "local[1]: Spark does not take this: Invalid maximum heap size: -Xmxlots. Correct --master or --conf" in text

@@ -51,12 +51,12 @@ def in_code(*rules: Rule) -> PolicyMap:
 
 def same_death(test: TestApp, failing: Failing, spelling: str, rule: Rule) -> None:
     """Same rests, same number of calls, one dead letter in the one right place, with the same marks."""
-    test.send(rule.source, b"sick", {"colour": "red"})
+    test.send(rule.source, b"failing", {"colour": "red"})
     test.advance(100.0)
     assert failing.arrivals == {rule.source: expected(rule)}
     assert failing.counts == list(range(1, rule.dead_after + 1))
     (letter,) = test.broker.peek(dead_queue(spelling, rule.source))
-    assert letter.body == b"sick"
+    assert letter.body == b"failing"
     assert test.depth(rule.source) == 0
     marks = {
         "colour": "red",

@@ -427,13 +427,13 @@ def test_policy_and_strategy_are_each_the_best_of_their_own_map() -> None:
         ("<!DOCTYPE x [<!ENTITY e 'e'>]><broker>&e;</broker>", "document type"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_cure(text: str, said: str) -> None:
+def test_what_is_wrong_is_reported_with_its_cure(text: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said) as caught:
         reader.read(text)
     assert "secret" not in str(caught.value)
 
 
-def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
+def test_everything_that_is_wrong_is_reported_at_once_with_its_place() -> None:
     with pytest.raises(PolicyError) as caught:
         reader.read(BILLING.replace('"1500"', '"15"').replace('"4000"', '"4 s"').replace('"5"', '"five"'))
     told = str(caught.value)

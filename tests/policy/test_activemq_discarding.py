@@ -82,7 +82,7 @@ def test_what_stands_inside_a_dropped_name_is_dropped_too() -> None:
         ('reprint="1"', "unknown property"),
     ],
 )
-def test_what_cannot_be_said_is_a_finding(attributes: str, told: str) -> None:
+def test_what_cannot_be_expressed_is_a_finding(attributes: str, told: str) -> None:
     text = broker(f"<discardingDLQBrokerPlugin {attributes}/>")
     assert any("line 3" in warning and told in warning for warning in load_policies(text).warnings)
     with pytest.raises(PolicyError):
@@ -94,7 +94,7 @@ def test_a_switch_that_is_neither_true_nor_false_is_an_error() -> None:
         load_policies(broker('<discardingDLQBrokerPlugin dropAll="yes"/>'))
 
 
-def test_out_of_its_place_it_is_told() -> None:
+def test_an_element_out_of_its_place_is_reported() -> None:
     text = broker("").replace("<plugins></plugins>", "<discardingDLQBrokerPlugin/>")
     assert any("it belongs in <plugins>" in warning for warning in load_policies(text).warnings)
 

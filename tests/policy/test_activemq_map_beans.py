@@ -71,7 +71,7 @@ def test_a_bean_that_refers_to_itself_comes_to_an_end() -> None:
         beans(f'<bean id="map" class="{MAP}">{entries}</bean>')
 
 
-def test_a_misspelt_property_of_a_bean_in_a_map_is_told() -> None:
+def test_a_misspelt_property_of_a_bean_in_a_map_is_reported() -> None:
     misspelt = '<property name="maximumRedelivries" value="5"/>'
     entries = ENTRIES.format(f"<list>{policy(3, ORDERS, misspelt)}</list>")
     with pytest.raises(PolicyError, match=r"maximumRedelivries.*maximumRedeliveries"):

@@ -63,6 +63,6 @@ def test_a_discarding_strategy_that_is_a_bean() -> None:
     assert isinstance(policies.resolve("orders").decide(3), Discard)
 
 
-def test_a_bean_of_another_class_is_told() -> None:
+def test_a_bean_of_another_class_is_reported() -> None:
     policies = broker('<bean class="com.acme.OurStrategy"/>')
     assert [text for text in policies.warnings if "no strategy known here" in text]

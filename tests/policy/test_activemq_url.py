@@ -43,7 +43,7 @@ def test_a_plain_url_draws_no_finding() -> None:
         ("jms.nonblockingRedelivery", "jms.nonBlockingRedelivery"),
     ],
 )
-def test_an_option_that_is_nearly_one_is_told_how_it_is_spelled(option: str, meant: str) -> None:
+def test_the_error_for_an_option_that_is_nearly_one_names_its_spelling(option: str, meant: str) -> None:
     with pytest.raises(PolicyError) as raised:
         read(f"tcp://me:secret@h:1?{option}=4")
     assert raised.value.cure == f"Write {meant}"
@@ -65,7 +65,7 @@ def test_an_option_of_another_policy_of_activemq_is_not_taken_for_a_misspelt_one
         load_policies("tcp://h:1?jms.prefetchPolicy.all=4")
 
 
-def test_a_url_without_any_such_option_is_told_what_to_add() -> None:
+def test_the_error_for_a_url_without_any_such_option_names_what_to_add() -> None:
     with pytest.raises(PolicyError, match=r"Add \?jms\.redeliveryPolicy\.maximumRedeliveries=4"):
         read("tcp://h:1?wireFormat.maxInactivityDuration=0&jms.useAsyncSend=true")
 
@@ -73,12 +73,12 @@ def test_a_url_without_any_such_option_is_told_what_to_add() -> None:
 @pytest.mark.parametrize(
     ("text", "milliseconds"), [("5s", 5000), ("250ms", 250), ("250 MS", 250), ("2m", 120_000), ("1h", 3_600_000)]
 )
-def test_a_delay_with_a_unit_is_told_its_milliseconds(text: str, milliseconds: int) -> None:
+def test_the_error_for_a_delay_with_a_unit_names_its_milliseconds(text: str, milliseconds: int) -> None:
     with pytest.raises(PolicyError, match=f"Write {milliseconds}: a delay is a whole number of milliseconds"):
         read(f"tcp://h:1?{OPTION}redeliveryDelay={text}")
 
 
-def test_a_delay_that_is_no_number_is_told_the_unit() -> None:
+def test_the_error_for_a_delay_that_is_no_number_names_the_unit() -> None:
     with pytest.raises(PolicyError, match="a whole number of milliseconds from"):
         read(f"tcp://h:1?{OPTION}redeliveryDelay=soon")
     with pytest.raises(PolicyError, match="a whole number from"):

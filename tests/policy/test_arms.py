@@ -42,7 +42,7 @@ def within(count: int, share: float) -> bool:
 # -- who is in which ------------------------------------------------------------------------------------
 
 
-def test_a_message_is_under_one_of_the_policies_and_its_probability_is_told() -> None:
+def test_a_message_is_under_one_of_the_policies_and_its_probability_is_recorded() -> None:
     found = {TRIED.of(key) for key in KEYS}
     assert {arm.name: arm.propensity for arm in found} == {"main": 0.75, "brave": 0.2, "patient": 0.05}
     assert {arm.name: arm.policy for arm in found} == {
@@ -259,7 +259,7 @@ def test_where_entries_merge_an_arm_differs_from_what_they_come_to() -> None:
     assert policies.resolve("c") == BASE
 
 
-def test_what_is_wrong_with_the_arms_of_an_entry_is_told_with_its_name() -> None:
+def test_what_is_wrong_with_the_arms_of_an_entry_is_reported_with_its_name() -> None:
     with pytest.raises(PolicyError) as caught:
         PolicyMap({"b": {"arms": {"slow": (2, PATIENT)}}})
     assert caught.value.where == "b: arms.slow"

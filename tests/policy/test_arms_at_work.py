@@ -126,7 +126,7 @@ def test_a_success_at_the_first_try_tells_its_arm_too() -> None:
     assert texts == {arm.name: arm.policy.text for arm in POLICY.apart}
 
 
-def test_without_arms_nothing_is_said_of_any(tmp_path: Path) -> None:
+def test_without_arms_none_is_recorded(tmp_path: Path) -> None:
     shop = Shop(POLICY.alone, journal=tmp_path)
     with shop.test as test:
         test.send("orders", BODY, message_id=MINE)
@@ -136,7 +136,7 @@ def test_without_arms_nothing_is_said_of_any(tmp_path: Path) -> None:
     assert b"policy_arm" not in segment.read_bytes()
 
 
-def test_the_journal_has_what_the_hooks_are_told(tmp_path: Path) -> None:
+def test_the_journal_has_what_the_hooks_are_given(tmp_path: Path) -> None:
     app = App("memory://", policy=POLICY, journal=tmp_path)
 
     @app.handler("orders")

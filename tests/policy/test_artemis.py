@@ -109,7 +109,7 @@ def test_jitter_comes_before_the_cut(most: int, expected: list[int]) -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(0, 9), st.floats(0, 1), st.integers(0, 10**7), st.integers(1, 200))
-def test_a_drawn_delay_is_within_what_is_told(
+def test_a_drawn_delay_is_within_its_span(
     delay: int, multiplier: float, factor: float, most: int, failures: int
 ) -> None:
     growth = ArtemisDelays(delay, multiplier, most, factor)
@@ -331,7 +331,7 @@ def test_a_misspelt_field_is_a_warning_and_foreign_ones_are_passed_over() -> Non
     )
 
 
-def test_all_that_is_wrong_is_told_in_one_pass_with_line_and_cure() -> None:
+def test_all_that_is_wrong_is_reported_in_one_pass_with_line_and_cure() -> None:
     text = "\n".join(
         [
             "<address-settings>",

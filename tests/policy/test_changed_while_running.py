@@ -196,7 +196,7 @@ def test_it_is_logged_once_that_a_new_version_holds(tmp_path: Path, log: Log) ->
 def test_a_change_is_taken_in_every_language(spelling: str, tmp_path: Path) -> None:
     with Shop(tmp_path, SPELLINGS[spelling](Rule("orders", 1000, 3))) as shop:
         shop.change(SPELLINGS[spelling](Rule("orders", 2000, 2)))
-        shop.test.send("orders", "sick")
+        shop.test.send("orders", "failing")
         shop.test.advance(100)
     assert [a.delay_us for a in shop.attempts] == [2_000_000, None]
 
@@ -204,12 +204,12 @@ def test_a_change_is_taken_in_every_language(spelling: str, tmp_path: Path) -> N
 def test_delays_may_become_longer_than_those_of_the_start(tmp_path: Path, log: Log) -> None:
     with Shop(tmp_path, "1:100; 2:move(queue:one.$)") as shop:
         shop.change("1:600000; 2:move(queue:two.$)")
-        shop.test.send("orders", "sick")
+        shop.test.send("orders", "failing")
         shop.test.advance(599)
-        assert shop.runs == ["sick"]
+        assert shop.runs == ["failing"]
         shop.test.advance(2)
-        assert shop.runs == ["sick", "sick"]
-        assert shop.dead("two.orders") == [b"sick"]
+        assert shop.runs == ["failing", "failing"]
+        assert shop.dead("two.orders") == [b"failing"]
     assert errors(log) == []
 
 
@@ -257,10 +257,10 @@ def test_a_file_that_a_handler_names_is_watched_and_one_under_a_policy_of_the_ur
             test.advance(NOTICED)
             file.write_text(TWO, "utf-8")
             test.advance(NOTICED)
-            test.send("orders", "sick")
+            test.send("orders", "failing")
             test.advance(10)
-            assert [m.body for m in test.dead_letters("orders")] == [b"sick"]
-            assert [m.body for m in test.broker.peek(queue)] == [b"sick"]
+            assert [m.body for m in test.dead_letters("orders")] == [b"failing"]
+            assert [m.body for m in test.broker.peek(queue)] == [b"failing"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_a_version_is_refused_whole_when_one_of_its_policies_cannot_be_had_here(
     assert (refused.outcome, refused.sources) == ("refused", ["queue:orders", "queue:invoices"])
 
 
-def test_all_that_cannot_be_had_is_told_at_once(tmp_path: Path, log: Log) -> None:
+def test_all_that_cannot_be_had_is_reported_at_once(tmp_path: Path, log: Log) -> None:
     right = native(Rule("orders", 1000, 2), Rule("invoices", 1000, 2))
     wrong = native(Rule("orders", 60_000, 2), Rule("invoices", 70_000, 2))
     with Shop(tmp_path, right, "orders", "invoices", delay="hold") as shop:

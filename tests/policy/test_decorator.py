@@ -93,7 +93,7 @@ def test_a_bad_text_fails_where_it_is_written() -> None:
         redeliver("3:1000; soon")
 
 
-def test_forgetting_the_brackets_is_said_so() -> None:
+def test_forgetting_the_brackets_is_reported_as_such() -> None:
     with pytest.raises(ConfigError, match="without a policy"):
 
         @redeliver

@@ -355,7 +355,7 @@ def test_an_app_refuses_to_start_with_endless_retries_without_a_last_delay(in_fi
     assert not app.is_started
 
 
-def test_a_refused_hot_loop_is_told_with_the_misspelt_element_that_brought_it() -> None:
+def test_a_refused_hot_loop_is_reported_with_the_misspelt_element_that_brought_it() -> None:
     module = HOT.replace("/><", "><delivery-failure-param/></queue><", 1)
     with pytest.raises(PolicyError, match=r"did you mean delivery-failure-params\?.*at once for ever"):
         TestApp(app_of(module)).start()

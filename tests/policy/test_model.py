@@ -298,7 +298,7 @@ def test_the_order_of_cap_and_jitter_is_the_order_of_writing() -> None:
     assert cap_then_jitter.decide(1) == Redeliver(800.0, 400.0, 1200.0)
 
 
-def test_the_first_delay_is_left_as_it_is_if_so_told() -> None:
+def test_the_first_delay_is_left_as_it_is_if_so_configured() -> None:
     policy = RedeliveryPolicy(backoff=Backoff.constant(10).jittered(0.2, first=False))
     assert policy.decide(1) == Redeliver(10.0, 10.0, 10.0)
     assert policy.decide(2) == Redeliver(10.0, 8.0, 12.0)

@@ -122,7 +122,7 @@ def policy(text: str) -> RedeliveryPolicy:
     return found.default
 
 
-def test_the_worked_example_of_the_manual_goes_as_it_is_told() -> None:
+def test_the_worked_example_of_the_manual_goes_as_described() -> None:
     text = re.findall(r"(?ms)^    (\[default\].*?)\n\n", reader.__doc__ or "")[-1].replace("\n    ", "\n")
     found = read(text).resolve("orders.eu")
     assert [found.decide(count).base for count in range(1, 5)] == [2, 6, 10, 10]
@@ -378,14 +378,14 @@ def test_a_rule_that_is_code_is_lost_and_named() -> None:
         ("share = 0.1", "line 1, share", "unknown key 'share'"),
     ],
 )
-def test_a_mistake_is_told_with_line_path_and_the_nearest_right_spelling(text: str, where: str, said: str) -> None:
+def test_a_mistake_is_reported_with_line_path_and_the_nearest_right_spelling(text: str, where: str, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
         read(text)
     assert caught.value.where.startswith(where)
     assert said in str(caught.value)
 
 
-def test_all_mistakes_of_a_file_are_told_in_one_pass() -> None:
+def test_all_mistakes_of_a_file_are_reported_in_one_pass() -> None:
     with pytest.raises(PolicyError, match="4 problems") as caught:
         read('mach = "best"\n[default]\ndead_after = 0\nact = "later"\n[destinations.a]\nexpiry = 3\n')
     for place in ("line 1, mach", "line 3, default.dead_after", "line 4, default.act", "line 6, destinations.a.expiry"):

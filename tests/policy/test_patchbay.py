@@ -127,7 +127,7 @@ def test_kinds_are_apart() -> None:
         ("</patchbay>", "", "not XML"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_cure(old: str, new: str, said: str) -> None:
+def test_what_is_wrong_is_reported_with_its_cure(old: str, new: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said):
         reader.read(ORDERS.replace(old, new))
 
@@ -143,7 +143,7 @@ def test_two_sinks_that_differ_about_one_topic_are_refused_and_two_that_agree_ar
         reader.read(f"<all>{FULFILLMENT}{FULFILLMENT.replace('60000', '1')}</all>")
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_everything_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(PolicyError, match="3 problems"):
         reader.read(ORDERS.replace(">4<", ">0<").replace(">30000<", "><").replace("OrderDead", "$"))
 

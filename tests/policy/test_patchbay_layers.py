@@ -135,7 +135,7 @@ def test_a_redelivery_port_with_nothing_below_it_is_refused_with_the_cure(
         layered(tmp_path, BASE, port.replace("Failed", "Other"))
 
 
-def test_a_mistake_is_told_with_the_file_it_is_in(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_the_file_it_is_in(tmp_path: Path) -> None:
     paths = files(tmp_path, BASE, system(sink("/acme/Orders", "orders", 0)))
     with pytest.raises(PolicyError) as refused:
         load_policies(paths)
@@ -144,7 +144,7 @@ def test_a_mistake_is_told_with_the_file_it_is_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["<dynamo", "", "3:1000", "<beans/>", "\xff"])
-def test_a_layer_that_cannot_be_read_is_told_with_its_name(text: str, tmp_path: Path) -> None:
+def test_a_layer_that_cannot_be_read_is_reported_with_its_name(text: str, tmp_path: Path) -> None:
     paths = files(tmp_path, BASE, "")
     paths[1].write_bytes(text.encode("latin-1"))
     with pytest.raises(PolicyError) as refused:

@@ -94,7 +94,7 @@ def test_an_apps_own_table_in_toml_takes_every_language_as_text_and_as_the_name_
             same_death(failing.test, failing, spelling, CONSTANT)
 
 
-def test_a_policy_file_that_an_apps_table_names_and_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_policy_file_that_an_apps_table_names_is_reported_as_missing(tmp_path: Path) -> None:
     config = tmp_path / "app.toml"
     config.write_text("[tool.redeliver.app]\nurl = 'memory://'\npolicy = 'policy.xml'\n", "utf-8")
     with pytest.raises(PolicyError, match="no such file") as caught:
@@ -134,7 +134,7 @@ def pulled(name: str, policy: Handed | None, query: str = "") -> list[int]:
     """The counts with which a message comes that always fails, until it is dead."""
     counts: list[int] = []
     with connect(f"memory://{name}{query}") as session:
-        session.publish("orders", b"sick")
+        session.publish("orders", b"failing")
         for delivery in session.deliveries("orders", policy=policy, timeout=5.0):
             with delivery as message:
                 counts.append(message.delivery_count)
@@ -238,7 +238,7 @@ def test_a_callback_of_a_driver_fails_in_the_same_way_in_every_language(spelling
     consumer = Consumer(fails, policy=SPELLINGS[spelling](CONSTANT))
     dead = dead_queue(spelling, "orders")
     consumer.memory.declare(dead)
-    consumer.put("sick")
+    consumer.put("failing")
     consumer.clock.advance(100.0)
     assert arrivals == [0.0, 1.0, 2.0]
     (letter,) = consumer.memory.peek(dead)

@@ -50,7 +50,7 @@ def test_a_growing_delay_is_the_same_in_every_language_that_can_express_it(spell
 def test_the_dead_letter_names_the_policy_in_its_own_words(spelling: str, said: str) -> None:
     app, failing = as_app(SPELLINGS[spelling](CONSTANT))
     with TestApp(app) as failing.test:
-        failing.test.send("orders", b"sick")
+        failing.test.send("orders", b"failing")
         failing.test.advance(100.0)
         (letter,) = failing.test.broker.peek(dead_queue(spelling, "orders"))
     assert str(letter.headers["redeliver_policy"]).startswith(said)
@@ -66,7 +66,7 @@ def test_the_dead_letter_names_the_policy_in_its_own_words(spelling: str, said: 
         (Expiry(), "; queue:DLQ.$"),  # as any other dead letter: nothing is said
     ],
 )
-def test_what_becomes_of_expired_messages_is_said_in_words(expiry: Expiry, said: str) -> None:
+def test_what_becomes_of_expired_messages_is_described_in_words(expiry: Expiry, said: str) -> None:
     assert RedeliveryPolicy(3, 1.0, expiry=expiry).text.endswith(said)
 
 

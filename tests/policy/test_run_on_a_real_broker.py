@@ -69,11 +69,11 @@ def test_the_delays_and_the_dead_letter_are_the_same_on_rabbitmq(spelling: str, 
         app.handler(q.name)(failing)
         over = dead(app, 1)
         with app:
-            q.put("sick")
+            q.put("failing")
             assert over.wait(PATIENCE)
         failing.rested(rule)
         ((body, headers),) = q.dead()
-        assert body == b"sick"
+        assert body == b"failing"
         assert (headers["original-destination"], headers["redeliver_failures"]) == (q.name, "3")
         assert (headers["redeliver_reason"], headers["redeliver_error_type"]) == ("exhausted", "ValueError")
         assert q.left() == []

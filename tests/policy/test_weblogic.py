@@ -235,7 +235,7 @@ def test_what_is_illegal_is_refused_with_its_cure(text: str, expected: str) -> N
     assert "line 1" in str(caught.value)
 
 
-def test_all_that_is_wrong_is_told_in_one_pass() -> None:
+def test_all_that_is_wrong_is_reported_in_one_pass() -> None:
     with pytest.raises(PolicyError, match="2 problems") as caught:
         module(f'<queue name="A">{failing(redelivery_limit="x")}</queue>', "<topic/>")
     assert "'x'" in str(caught.value)
@@ -346,7 +346,7 @@ def test_its_own_text_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.timeout(10)
-def test_hundreds_of_misspelled_templates_are_told_in_no_time() -> None:
+def test_hundreds_of_misspelled_templates_are_reported_in_no_time() -> None:
     templates = "".join(f"<template name='temp{n}'/>" for n in range(1000))
     queues = "".join(f"<queue name='q{n}'><template>tempp{n}</template></queue>" for n in range(700))
     with pytest.raises(PolicyError, match=r"700 problems.*Did you mean temp\d+\?.*and 690 more"):

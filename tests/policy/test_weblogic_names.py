@@ -62,7 +62,7 @@ def test_a_name_stands_over_the_same_jndi_name_of_another_destination() -> None:
     assert two("B", "b").resolve("B").dead_after == 7
 
 
-def test_a_jndi_name_of_two_destinations_is_told() -> None:
+def test_a_jndi_name_of_two_destinations_is_reported() -> None:
     policies = two("q", "q")
     assert policies.resolve("q").dead_after == 3
     assert [text for text in policies.warnings if "its JNDI name q is another one's too" in text]
@@ -85,7 +85,7 @@ def test_a_weighted_distributed_queue_has_the_policy_of_its_members(name: str) -
     assert policies.resolve(name).dead_after == 3
 
 
-def test_members_that_differ_are_told() -> None:
+def test_members_that_differ_are_reported() -> None:
     queues = [f'<queue name="A">{FAILS.format(2)}</queue>', f'<queue name="B">{FAILS.format(6)}</queue>']
     policies = module(*queues, '<queue name="E"/>', weighted("A", "B"))
     assert policies.resolve("All").dead_after == 3

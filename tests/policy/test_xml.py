@@ -115,7 +115,7 @@ def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
         xml.parse(text)
 
 
-def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
+def test_one_problem_is_reported_as_it_is_and_several_are_counted() -> None:
     problems = Diagnostics()
     problems.close()
     problems.add("wrong", where="line 1", cure="Right it", code="policy-value")
@@ -133,7 +133,7 @@ def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
     assert str(caught.value).endswith("(10) wrong 8 [policy-syntax]; and 2 more [policy-problems]")
 
 
-def test_what_is_suspect_is_a_warning_and_told_with_what_is_wrong() -> None:
+def test_what_is_suspect_is_a_warning_and_reported_with_what_is_wrong() -> None:
     problems = Diagnostics()
     problems.suspect("hm", PolicyError("strange", where="line 1"))
     problems.close()
@@ -143,7 +143,7 @@ def test_what_is_suspect_is_a_warning_and_told_with_what_is_wrong() -> None:
         problems.close()
 
 
-def test_a_warning_is_told_once_and_is_no_problem() -> None:
+def test_a_warning_is_reported_once_and_is_no_problem() -> None:
     problems = Diagnostics()
     problems.warn("hm")
     problems.warn("hm")

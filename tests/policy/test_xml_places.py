@@ -15,7 +15,7 @@ from redeliver_mw.policy.formats import xml
 from redeliver_mw.policy.formats.activemq.schema import SCHEMA as ACTIVEMQ
 from redeliver_mw.policy.formats.artemis.schema import ARTEMIS
 from redeliver_mw.policy.formats.patchbay.schema import SCHEMA as PATCHBAY
-from redeliver_mw.policy.formats.schema import MOST_TOLD, XmlSchema
+from redeliver_mw.policy.formats.schema import MOST_FINDINGS, XmlSchema
 from redeliver_mw.policy.formats.weblogic.schema import SCHEMA as WEBLOGIC
 from redeliver_mw.policy.formats.xml import Element
 from tests.policy.examples import EXAMPLES
@@ -344,10 +344,10 @@ def test_a_foreign_name_in_a_foreign_place_is_unknown() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_file_full_of_unknown_elements_is_told_of_in_no_time() -> None:
+def test_a_file_full_of_unknown_elements_is_reported_in_no_time() -> None:
     inner = "".join(f"<unknown-{number}/>" for number in range(40_000))
     said = told(f"<address-setting match='#'>{inner}</address-setting>")
-    assert said.count("passed over") == MOST_TOLD
+    assert said.count("passed over") == MOST_FINDINGS
     setting = "<address-settings><address-setting match='#'/></address-settings>"
     assert "passed over" not in told(f"<core><acceptors>{inner}</acceptors>{setting}</core>")
 

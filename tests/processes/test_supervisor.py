@@ -164,7 +164,7 @@ def test_a_world_that_is_absent_is_an_error_at_the_start_and_a_pause_later() -> 
     assert (later.supervisor.is_over, len(later.started)) == (False, 3)
 
 
-def test_two_wrong_configurations_at_once_are_told_once_and_end_all() -> None:
+def test_two_wrong_configurations_at_once_are_reported_once_and_end_all() -> None:
     floor = all_up(3)
     for one in floor.started[1:]:
         one.said.append(ChildFailed(2, "it is no App"))
@@ -189,7 +189,7 @@ def test_a_stop_starts_nobody_any_more_and_ends_with_0() -> None:
     assert floor.run_once() == math.inf
 
 
-def test_who_does_not_end_after_its_stop_timeout_is_killed_and_that_is_told() -> None:
+def test_a_process_that_does_not_end_after_its_stop_timeout_is_killed_and_that_is_reported() -> None:
     floor = all_up(2)
     floor.ask()
     floor.die(floor.started[0], 0)

@@ -101,7 +101,7 @@ def test_a_policy_that_never_gives_up_is_warned_of_any_limit() -> None:
     assert not warned(RedeliveryPolicy(None, 1.0), BrokerLimit())
 
 
-def test_what_is_read_comes_before_what_was_told_and_that_before_nothing() -> None:
+def test_a_limit_that_is_read_comes_before_a_declared_one_and_that_before_none() -> None:
     assert limit_meant(BrokerLimit(returns=4), 9) == BrokerLimit(returns=4)
     assert limit_meant(BrokerLimit(), 9) == BrokerLimit()
     assert limit_meant(UNKNOWN, None) == UNKNOWN
@@ -146,7 +146,7 @@ def test_an_app_says_nothing_of_a_queue_without_a_limit(caplog: pytest.LogCaptur
     assert caplog.records == []
 
 
-def test_a_limit_that_was_told_and_is_another_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_declared_limit_that_the_broker_contradicts_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     started(9, dead_letter="buried", told=5)
     [said] = [r.getMessage() for r in caplog.records]
     assert said == "queue:orders: broker_limit=5 is not what the broker says: limit=9"

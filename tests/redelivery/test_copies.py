@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Exact-copies, header-budget, and section 4 of the promises: what copies and dead letters carry."""
+"""Exact-copies, header-budget, and docs/headers.md: what copies and dead letters carry."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_copy_is_read_back_as_it_was_written() -> None:
     assert (dead.failures, dead.generation) == (0, 1)
 
 
-def test_the_original_is_told_as_first_seen_over_any_number_of_hops() -> None:
+def test_the_original_is_carried_as_first_seen_over_any_number_of_hops() -> None:
     (first,) = copies(RETRY)
     second = make_delivery(first.body, dict(first.headers), message_id="m2", correlation_id="c2")
     second.past = read_history_headers(second)

@@ -19,7 +19,7 @@ from redeliver_mw.testing import TestApp
 HOST = socket.gethostname()[:64]
 
 
-class Sick:
+class FailingHandler:
     """Fails with each of `errors` in turn, then with the last one for ever; remembers when, and as what."""
 
     def __init__(self, *errors: type[Exception]) -> None:
@@ -37,7 +37,7 @@ class Sick:
             raise
 
 
-def sick_app(policy: RedeliveryPolicy, handler: Sick, delay: Option = "hold") -> TestApp:
+def failing_app(policy: RedeliveryPolicy, handler: FailingHandler, delay: Option = "hold") -> TestApp:
     app = App("memory://", policy=policy, delay=delay, app_name="shop")
     app.handler("orders")(handler)
     handler.test = TestApp(app)
@@ -58,41 +58,41 @@ def times(items: list[dict[str, Any]]) -> list[float]:
 
 @pytest.mark.parametrize("delay", ["hold", "schedule", "nack", "auto"])
 def test_the_history_has_times_hosts_fingerprints_and_delays_of_three_failures(delay: Option) -> None:
-    sick = Sick(ValueError, KeyError, OSError)
-    with sick_app(RedeliveryPolicy(3, [1.0, 2.5]), sick, delay) as test:
+    failing = FailingHandler(ValueError, KeyError, OSError)
+    with failing_app(RedeliveryPolicy(3, [1.0, 2.5]), failing, delay) as test:
         test.send("orders", b"x", message_id="m1")
         test.advance(1.0)
         test.advance(2.5)
         items = told(test)
-    assert len(set(sick.prints)) == 3
-    assert [item["f"] for item in items] == sick.prints
+    assert len(set(failing.prints)) == 3
+    assert [item["f"] for item in items] == failing.prints
     assert [item["h"] for item in items] == [HOST] * 3
     assert [item.get("d") for item in items] == [1.0, 2.5, None]
     assert set(items[-1]) == {"t", "f", "h"}
-    assert times(items) == pytest.approx(sick.at, abs=0.001)
-    assert [later - sick.at[0] for later in sick.at] == pytest.approx([0.0, 1.0, 3.5], abs=0.003)
+    assert times(items) == pytest.approx(failing.at, abs=0.001)
+    assert [later - failing.at[0] for later in failing.at] == pytest.approx([0.0, 1.0, 3.5], abs=0.003)
 
 
 def test_a_retry_copy_carries_what_happened_so_far() -> None:
-    sick = Sick(ValueError)
-    with sick_app(RedeliveryPolicy(3, [5.0, 1.0]), sick) as test:
+    failing = FailingHandler(ValueError)
+    with failing_app(RedeliveryPolicy(3, [5.0, 1.0]), failing) as test:
         test.send("orders", b"x", message_id="m1")
     (copy,) = test.broker.peek(test.app.sources[0])  # the stop put it back, stamped
     (item,) = json.loads(copy.headers["redeliver_history"])
-    assert (item["f"], item["d"]) == (sick.prints[0], 5.0)
+    assert (item["f"], item["d"]) == (failing.prints[0], 5.0)
 
 
 @pytest.mark.parametrize("delay", ["hold", "schedule"])
 def test_the_history_has_the_last_ten_of_more_failures(delay: Option) -> None:
-    sick = Sick(ValueError, KeyError)
+    failing = FailingHandler(ValueError, KeyError)
     rests = [1.0 + n / 4 for n in range(24)]
-    with sick_app(RedeliveryPolicy(25, rests), sick, delay) as test:
+    with failing_app(RedeliveryPolicy(25, rests), failing, delay) as test:
         test.send("orders", b"x", message_id="m1")
         for rest in rests:
             test.advance(rest)
         items = told(test)
     assert [item.get("d") for item in items] == [*rests[15:], None]
-    assert times(items) == pytest.approx(sick.at[-10:], abs=0.001)
+    assert times(items) == pytest.approx(failing.at[-10:], abs=0.001)
 
 
 def test_an_uncounted_delay_is_an_attempt_in_the_history() -> None:
@@ -100,8 +100,8 @@ def test_an_uncounted_delay_is_an_attempt_in_the_history() -> None:
         def __init__(self, _: str) -> None:
             super().__init__(4.0, count=False)
 
-    sick = Sick(Later, ValueError)
-    with sick_app(RedeliveryPolicy(1, 1.0), sick) as test:
+    failing = FailingHandler(Later, ValueError)
+    with failing_app(RedeliveryPolicy(1, 1.0), failing) as test:
         test.send("orders", b"x", message_id="m1")
         test.advance(4.0)
         assert [item.get("d") for item in told(test)] == [4.0, None]
@@ -110,14 +110,14 @@ def test_an_uncounted_delay_is_an_attempt_in_the_history() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 3_000, "{{{", "[1]", "x" * 2_000, b"\xff", 7, '[{"t":"never"}]'])
 def test_a_strangers_history_is_passed_over(text: Any) -> None:
-    with sick_app(RedeliveryPolicy(1), Sick(ValueError)) as test:
+    with failing_app(RedeliveryPolicy(1), FailingHandler(ValueError)) as test:
         test.send("orders", b"x", {"redeliver_history": text, "tenant": "a"}, message_id="m1")
         assert len(told(test)) == 1
 
 
 def test_a_replayed_message_starts_a_history_of_its_own() -> None:
-    sick = Sick(ValueError)
-    with sick_app(RedeliveryPolicy(2, 1.0), sick) as test:
+    failing = FailingHandler(ValueError)
+    with failing_app(RedeliveryPolicy(2, 1.0), failing) as test:
         test.send("orders", b"x", message_id="m1")
         test.advance(1.0)
         first = told(test)

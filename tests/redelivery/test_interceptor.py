@@ -226,7 +226,7 @@ def test_a_late_answer_after_the_loss_finishes_the_ledger() -> None:
     assert core.of(RunHandler) == core.of(PublishCopy) == []
 
 
-def test_a_copy_that_is_out_on_a_living_link_is_awaited_and_its_end_told_once() -> None:
+def test_a_copy_that_is_out_on_a_living_link_is_awaited_and_its_end_recorded_once() -> None:
     core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
     core.fail(d)
     first = core.the(PublishCopy)
@@ -446,7 +446,7 @@ def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_diffe
 
 
 @pytest.mark.parametrize("second_id", ["m1", "m2"], ids=["an id of ours", "an id of the broker's"])
-def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told(second_id: str) -> None:
+def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_recorded(second_id: str) -> None:
     """Limbo may publish a row twice; what a drain or Artemis knows them by are lineage and copy id."""
     core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$"))
     ours = copied(1)

@@ -99,7 +99,7 @@ class TestJmsjca:
             assert [letter.body for letter in test.dead_letters("orders")] == [b"b"]
         assert times == {b"a": 5, b"b": 2}
 
-    def test_a_string_that_is_none_is_told_and_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_string_that_is_none_is_logged_and_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         failing = Failing()
         failing.act = lambda delivery: delivery.headers.update({HANDLING: "soon"})
         (letter,) = letters_of("2:move(queue:dead)", failing)

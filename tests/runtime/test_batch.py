@@ -21,10 +21,10 @@ KINDS = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shop:
-    """A handler of batches that fails with `error` while one of `sick` is in it; remembers what it was given."""
+    """A handler of batches that fails with `error` while one of `failing` is in it; remembers what it was given."""
 
-    def __init__(self, *sick: str, error: Exception | None = None) -> None:
-        self.sick, self.error = set(sick), error or ConnectionError("away")
+    def __init__(self, *failing: str, error: Exception | None = None) -> None:
+        self.failing, self.error = set(failing), error or ConnectionError("away")
         self.batches: list[list[str]] = []
         self.counts: defaultdict[str, list[int]] = defaultdict(list)
         self.done: list[str] = []
@@ -34,7 +34,7 @@ class Shop:
         self.batches.append([delivery.text for delivery in found])
         for delivery in found:
             self.counts[delivery.text].append(delivery.delivery_count)
-        if self.sick & set(self.batches[-1]):
+        if self.failing & set(self.batches[-1]):
             raise self.error
         self.done += self.batches[-1]
 
@@ -118,7 +118,7 @@ def test_a_delay_that_the_handler_asks_for_applies_to_the_whole_batch() -> None:
         at_once(test, *TEXTS[:5])
         test.advance(19.9)
         assert len(shop.batches) == 1
-        shop.sick.clear()
+        shop.failing.clear()
         test.advance(1)
         assert sorted(shop.done) == TEXTS[:5]
         assert all(counts == [1, 1] for counts in shop.counts.values())
@@ -179,7 +179,7 @@ def test_a_failed_batch_is_one_failure_to_a_breaker() -> None:
         assert len(shop.batches) == 3
         test.advance(31)
         assert [len(batch) for batch in shop.batches[3:]] == [1]  # one message is tried
-        shop.sick.clear()
+        shop.failing.clear()
         test.advance(200)
         assert sorted(shop.done) == sorted(TEXTS[:9])
 

@@ -94,7 +94,7 @@ class Book:
         m = self.messages[delivery.body.decode()]
         name, failures, now = m.letter.name, delivery.failures, self.world.clock.now()
         if failures > m.failed + m.charged:
-            self.wrong(f"{name} is said to have failed {failures} times, and has {m.failed} times")
+            self.wrong(f"{name} is counted as failed {failures} times, and has failed {m.failed} times")
         if failures >= self.plan.dead_after:
             self.wrong(f"{name} is run after {failures} failures of {self.plan.dead_after} allowed")
         if not m.exposed:
@@ -325,9 +325,9 @@ class Book:
 
     def _check_unexposed(self, name: str, m: Message, letters: list[int]) -> None:
         kind, plan = m.letter.kind, self.plan
-        well = kind in ("healthy", "sick", "later", "killer")
+        well = kind in ("healthy", "failing", "later", "killer")
         dies = kind in ("poison", "rejected")
-        runs = {"sick": m.letter.sick + 1, "poison": plan.dead_after, "later": 2}.get(kind, 1)
+        runs = {"failing": m.letter.failures + 1, "poison": plan.dead_after, "later": 2}.get(kind, 1)
         if m.handled != well:
             self.wrong(f"{name} was handled {m.handled} times, though no fault hit it")
         if m.runs != runs:

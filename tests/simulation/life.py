@@ -127,7 +127,7 @@ class Life:
         if not self.adapter.has(delivery):
             world.book.expose(message, "its connection is lost already")
         letter = message.letter
-        if letter.kind == "killer" and message.runs <= letter.sick:
+        if letter.kind == "killer" and message.runs <= letter.failures:
             world.note(f"{letter.name} kills the process")
             world.crash(1.0)
         self.adapter.call_later(letter.lasts, partial(self._end, message, delivery, delivery.failures, over))
@@ -149,7 +149,7 @@ class Life:
 
     def _result(self, letter: Letter, failures: int, runs: int) -> tuple[str, BaseException | None]:
         match letter.kind:
-            case "sick" if failures < letter.sick:
+            case "failing" if failures < letter.failures:
                 return "failed", ValueError("no")
             case "poison":
                 return "failed", ValueError("never")

@@ -21,13 +21,13 @@ class Letter:
     name: str
     kind: str  # one of KINDS
     at: float  # seconds, when it is sent
-    sick: int = 0  # so many failures, for the kinds that get well
+    failures: int = 0  # so many failures, for the kinds that get well
     has_id: bool = True
     lasts: float = 0.0  # seconds that its handler takes
     wide: bool = False  # its headers need more with ours than the broker takes: it cannot be copied
 
     def __str__(self) -> str:
-        often = f" {self.sick} times" if self.kind in ("sick", "killer") else ""
+        often = f" {self.failures} times" if self.kind in ("failing", "killer") else ""
         return (
             f"{self.name} {self.kind}{often}, sent at {self.at:g} s, handled in {self.lasts:g} s"
             + ("" if self.has_id else ", without an id")
@@ -36,8 +36,8 @@ class Letter:
 
 
 LATER = 1.0  # seconds that a handler asks for
-KINDS = ("healthy", "sick", "poison", "rejected", "ignored", "later", "killer")
-LIKELY = ("healthy", "sick", "healthy", "sick", "poison", *KINDS)
+KINDS = ("healthy", "failing", "poison", "rejected", "ignored", "later", "killer")
+LIKELY = ("healthy", "failing", "healthy", "failing", "poison", *KINDS)
 
 
 @dataclass(frozen=True)
@@ -176,16 +176,16 @@ def _backoff(rng: Random, delay: str, prefetch: int) -> tuple[float, ...]:
 
 def _letter(rng: Random, n: int, dead_after: int, crash_safe: bool) -> Letter:
     kind = rng.choice(LIKELY)
-    sick = rng.randint(1, max(1, dead_after - 1)) if kind == "sick" else 0
-    if kind == "sick" and dead_after == 1:
+    failures = rng.randint(1, max(1, dead_after - 1)) if kind == "failing" else 0
+    if kind == "failing" and dead_after == 1:
         kind = "poison"
     if kind == "killer":
-        sick = rng.randint(1, 2)
+        failures = rng.randint(1, 2)
     return Letter(
         "abcdef"[n],
         kind,
         rng.choice((0.0, 0.0, 0.0, 0.2, 1.5)),
-        sick,
+        failures,
         rng.random() < 0.95,
         rng.choice((0.0, 0.0, 0.0, 0.05, 0.5, 4.0)),
     )

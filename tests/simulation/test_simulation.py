@@ -57,12 +57,12 @@ def test_a_history_is_the_same_in_every_process() -> None:
 def test_a_bad_history_is_shrunk_to_what_makes_it_bad() -> None:
     def bad(plan: Plan) -> str:
         kinds = {fault.kind for fault in plan.faults}
-        return "bad" if {"cut", "crash"} <= kinds and any(letter.kind == "sick" for letter in plan.letters) else ""
+        return "bad" if {"cut", "crash"} <= kinds and any(letter.kind == "failing" for letter in plan.letters) else ""
 
     seed = next(n for n in range(10_000) if bad(plan_of(n)) and len(plan_of(n).letters) > 3)
     small = smaller(plan_of(seed), bad)
     assert sorted(fault.kind for fault in small.faults) == ["crash", "cut"]
-    assert [letter.kind for letter in small.letters] == ["sick"]
+    assert [letter.kind for letter in small.letters] == ["failing"]
 
 
 def test_the_report_of_a_simulation_names_what_went_wrong() -> None:

@@ -79,7 +79,7 @@ def test_a_failure_is_not_marked(url: str) -> None:
     once.close()
 
 
-def test_while_one_has_it_another_is_told_to_come_again_and_that_costs_no_attempt(url: str) -> None:
+def test_while_one_has_the_message_another_comes_again_later_and_that_costs_no_attempt(url: str) -> None:
     here, there = helper(url, lease=60.0), helper(url, lease=60.0)
     with here(message()), pytest.raises(RetryAfter) as told, there(message()):
         raise AssertionError("it was handled by two")
@@ -222,7 +222,9 @@ def test_what_has_expired_is_found_by_its_index(file: Path) -> None:
     once.close()
 
 
-def test_a_success_that_cannot_be_marked_is_a_success_and_is_said(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_success_that_cannot_be_marked_is_a_success_and_is_logged(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     once = helper(f"sqlite:///{file}")
     with once(message()) as fresh:
         assert fresh

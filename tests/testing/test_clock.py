@@ -114,7 +114,7 @@ def test_time_that_passes_within_a_callback_makes_other_timers_late(clock: Manua
     assert seen == [6.0]
 
 
-def test_what_never_comes_to_rest_is_said(clock: ManualClock, loop: ClockLoop) -> None:
+def test_a_loop_that_never_comes_to_rest_is_reported(clock: ManualClock, loop: ClockLoop) -> None:
     def again() -> None:
         loop.call_soon(again)
 

@@ -109,12 +109,12 @@ def test_a_version_that_is_too_old(tls: TlsBroker, authority: Authority) -> None
         refused(url(tls, front.port, f"ca={authority.cert}"), NO_VERSION)
 
 
-def test_tls_at_a_port_in_clear_is_told_within_seconds(tls: TlsBroker, authority: Authority) -> None:
+def test_tls_at_a_port_in_clear_is_reported_within_seconds(tls: TlsBroker, authority: Authority) -> None:
     """Artemis says nothing for 10 s then, three times over."""
     refused(url(tls, tls.broker.port, f"ca={authority.cert}"), NO_TLS)
 
 
-def test_a_port_with_tls_spoken_to_in_clear_is_told_within_seconds(tls: TlsBroker) -> None:
+def test_a_port_with_tls_spoken_to_in_clear_is_reported_within_seconds(tls: TlsBroker) -> None:
     for port in (tls.port, tls.strict_port):
         refused(url(tls, port).replace("?tls=1", ""), ONLY_TLS)
 
@@ -182,7 +182,7 @@ def test_certificates_that_are_renewed_while_it_runs_are_used_by_the_next_connec
             until(lambda: all(one["connected"] for one in app.health()["connections"].values()))
 
 
-def test_a_file_that_is_broken_for_a_moment_is_told_and_mended_by_its_renewal(
+def test_a_file_that_is_broken_for_a_moment_is_reported_and_mended_by_its_renewal(
     tls: TlsBroker, authority: Authority, tmp_path: Path
 ) -> None:
     ca = tmp_path / "ca.pem"

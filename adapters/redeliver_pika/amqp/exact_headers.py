@@ -29,7 +29,7 @@ _PAYLOAD, _PROPERTIES = 7, 19  # where the payload and, within it, the property 
 
 
 def known_shape() -> bool:
-    """Whether this pika still reads its frames in the way that `ExactFrames` steps into. Never raises."""
+    """Return whether this pika still reads its frames in the way that `ExactFrames` relies on. Never raises."""
     try:
         used = connection.Connection._on_data_available.__code__.co_names
         delivering = channel.Channel._on_deliver.__code__.co_names
@@ -77,7 +77,7 @@ class ExactFrames(_Behind):
             self._process_frame(found)
 
     def _take_deliveries(self) -> None:
-        """Those that the buffer begins with, as long as they are whole and have a consumer."""
+        """Take the deliveries that the buffer begins with, as long as they are whole and have a consumer."""
         buffer, at, channels = self._frame_buffer, 0, self._channels
         try:
             while (found := self._delivery(buffer, at, channels)) is not None:
@@ -122,7 +122,7 @@ def _exact_header(buffer: bytes) -> tuple[int, Any] | None:
 
 
 def _delivery(buffer: bytes, at: int, channels: Any) -> Any:
-    """Where it ends, its consumer, and what that is called with; None where pika shall look."""
+    """Return where the delivery ends, its consumer, and the consumer's arguments; None if pika has to read it."""
     try:
         kind, number, size, class_id, method_id, width = _METHOD_START.unpack_from(buffer, at)
         if kind != spec.FRAME_METHOD or class_id != _BASIC or method_id != _DELIVER:

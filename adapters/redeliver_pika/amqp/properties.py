@@ -28,7 +28,7 @@ _BEFORE_ID = (
 
 
 class RawProperties(BasicProperties):
-    """The properties of one message, as `pika.BasicProperties` shows them.
+    """Holds the properties of one message, and shows them as `pika.BasicProperties` does.
 
     Made from a frame by `from_raw`, it keeps the bytes and decodes nothing until an attribute is read;
     that raises `Malformed` if they are none. Made by `of(content_type=…, headers=…)`, or by calling the class
@@ -47,7 +47,7 @@ class RawProperties(BasicProperties):
 
     @classmethod
     def of(cls, **properties: object) -> "RawProperties":
-        """For sending; names as in `pika.BasicProperties`. Values are checked by `encode`."""
+        """Return properties to send, with the names of `pika.BasicProperties`. `encode` checks their values."""
         return cls(**properties)
 
     def __getattr__(self, name: str) -> Any:
@@ -59,7 +59,7 @@ class RawProperties(BasicProperties):
         return self.__dict__[name]
 
     def decode(self, encoded: bytes, offset: int = 0) -> "RawProperties":
-        """As pika's: takes the place of all that was there."""
+        """Replace all properties by the encoded ones, as pika's method does."""
         self.__dict__.clear()
         self.raw = bytes(encoded[offset:])
         return self
@@ -99,7 +99,7 @@ class RawProperties(BasicProperties):
         return rest, headers
 
     def raw_has(self, prefix: bytes) -> bool:
-        """Whether these bytes occur anywhere in the properties as they came; True may be a mere likeness."""
+        """Return whether these bytes occur anywhere in the properties as they came; True may be a coincidence."""
         return prefix in (self.raw if self.raw is not None else b"".join(self.encode()))
 
     @property
@@ -129,7 +129,7 @@ class RawProperties(BasicProperties):
 
 
 def _decode(raw: bytes) -> dict[str, object]:
-    """All fourteen, None where the flag is not set."""
+    """Return all fourteen properties, None where the flag is not set."""
     try:
         flags, at = _flags(raw), 2
         found: dict[str, object] = {}
@@ -159,7 +159,7 @@ def _table_size(raw: bytes) -> int:
 
 
 def _identity(raw: bytes) -> tuple[object, object] | None:
-    """None for bytes that are no properties, as far as that is seen."""
+    """Return what identifies the message; None for bytes that are visibly no properties."""
     try:
         flags, at = _flags(raw), 2
         for bit, width in _BEFORE_ID:

@@ -31,7 +31,7 @@ MAX_DEPTH = 64
 
 
 def decode_table(data: bytes, offset: int = 0) -> tuple[dict[str, object], int]:
-    """The table whose 4-byte length stands at `offset`, and the offset behind it.
+    """Return the table whose 4-byte length stands at `offset`, and the offset behind it.
 
     Keys that are no UTF-8 carry their bytes as surrogate escapes. Raises `Malformed`.
     """
@@ -110,7 +110,7 @@ def _read_value(data: bytes, at: int, depth: int) -> tuple[object, int]:
 
 
 def _span(data: bytes, at: int) -> tuple[int, int]:
-    """Where the content behind the 4-byte length at `at` begins and ends."""
+    """Return where the content behind the 4-byte length at `at` begins and ends."""
     (size,) = LENGTH.unpack_from(data, at)
     if at + 4 + size > len(data):
         raise Malformed(f"{size} bytes announced, {len(data) - at - 4} there")

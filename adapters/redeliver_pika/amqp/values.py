@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The single values of AMQP 0-9-1, both ways, and the types that remember how one stood on the wire.
+"""Reads and writes the single values of AMQP 0-9-1, with types that remember how a value stood on the wire.
 
 Such a type is what a handler finds in `headers` where the natural Python type alone would not say the wire
 type, and behaves like it: `WireInteger(5, "s") == 5`. Arithmetic on one gives a plain value.
@@ -24,11 +24,11 @@ _DECIMAL = struct.Struct(">Bi")
 
 
 class Malformed(ValueError):
-    """The bytes are no AMQP 0-9-1 table or property list."""
+    """Reports bytes that are no AMQP 0-9-1 table or property list."""
 
 
 class NotEncodable(ValueError):
-    """A value that AMQP 0-9-1 or RabbitMQ cannot hold exactly; nothing has been sent.
+    """Reports a value that AMQP 0-9-1 or RabbitMQ cannot hold exactly; nothing has been sent.
 
     `path`: where it stands in the headers, such as `a.b[3]`; for a property, `property <name>`.
     `reason`: why, in words for the author of the handler.
@@ -43,7 +43,7 @@ class NotEncodable(ValueError):
         return f"{self.path}: {self.reason}" if self.path else self.reason
 
     def under(self, step: str) -> "NotEncodable":
-        """The same, seen from one level further out: `step` is a key or `[index]`."""
+        """Return this error, seen from one level further out: `step` is a key or `[index]`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         self.path = f"{step}{joint}{self.path}"
         return self
@@ -82,26 +82,26 @@ INTEGERS = {
 
 
 class Single(float):
-    """A float of 32 bits, `f`; only values that fit them exactly can be encoded."""
+    """Is a float of 32 bits, `f`; only values that fit them exactly can be encoded."""
 
     __slots__ = ("wire",)
     wire: bytes  # its four bytes as they came: some NaNs do not survive the way through a Python float
 
 
 class LongString(bytes):
-    """A long string, `S`, that is not UTF-8."""
+    """Is a long string, `S`, that is not UTF-8."""
 
     __slots__ = ()
 
 
 class AmqpBytes(bytes):
-    """A value as it stood on the wire, type letter included; goes out as it is. See `MAX_DEPTH`."""
+    """Is a value as it stood on the wire, type letter included; it goes out as it is. See `MAX_DEPTH`."""
 
     __slots__ = ()
 
 
 class WireTable(dict[str, object]):
-    """A table in which a key came twice (the last one is seen here); unchanged, it goes out as it came.
+    """Is a table in which a key came twice (the last one is seen here); unchanged, it goes out as it came.
 
     A copy made by `dict()` has forgotten the hidden values.
     """

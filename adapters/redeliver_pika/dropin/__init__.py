@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in for pika: callbacks and channels of existing consumers."""
+"""Is the drop-in for pika: it wraps callbacks and channels of existing consumers."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's channel while deliveries of ours are on it: what its acks mean, and who may write one.
+"""Watches a user's channel with deliveries of ours: what its acks mean, and who may write one.
 
 The callback keeps its own channel object. Four methods of that one object are taken over: `basic_ack`,
 `basic_nack`, `basic_reject` and `close`. So a callback's settlement is captured whichever way it reaches the channel:
@@ -49,9 +49,9 @@ def is_wrapped(callback: Any) -> bool:
 
 
 class ChannelScope(SettlementScope):
-    """One channel object, through its generations: one for each consumer on it."""
+    """Follows one channel object through its generations: one for each consumer on it."""
 
-    learns_window = True  # a callback is not told of basic_qos
+    learns_window = True  # a callback does not see basic_qos
 
     def __init__(self, channel: Any) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class ChannelScope(SettlementScope):
 
     @classmethod
     def of(cls, channel: Any) -> ChannelScope:
-        """The one of this channel object; it is kept on it, and goes with it."""
+        """Return the scope of this channel object. The channel keeps its scope, and takes it along."""
         found: ChannelScope | None = vars(channel).get("_redeliver_scope")
         if found is None:
             found = channel._redeliver_scope = cls(channel)
@@ -107,7 +107,7 @@ class ChannelScope(SettlementScope):
     # -- generations ------------------------------------------------------------------------------
 
     def generation(self, consumer: Hashable, listener: RunListener) -> int:
-        """Of this consumer tag on this channel as it is open now."""
+        """Return the generation of this consumer tag on this channel as it is open now."""
         if not self._attached:
             self._attached, self._first, self._top, self._mixed = True, 0, 0, False
             self.clear()
@@ -126,7 +126,7 @@ class ChannelScope(SettlementScope):
         super().retire(consumer)
 
     def recovered(self) -> None:
-        """The broker takes back every unsettled message of the channel; each comes again under another tag."""
+        """Give up every unsettled message of the channel: the broker sends each again under another tag."""
         self.abandon_all()
         self._open = {tag: run for tag, run in self._open.items() if run.inside}
         if self.by_hand is not None:
@@ -146,27 +146,29 @@ class ChannelScope(SettlementScope):
         self._first, self._top = self._first or tag, max(tag, self._top)
         super().take(run)
 
-    # -- what the callback says -------------------------------------------------------------------
+    # -- what the callback settles -----------------------------------------------------------------
 
     def _acked(self, delivery_tag: int = 0, multiple: bool = False) -> None:
-        self._said(delivery_tag, multiple, lambda: ACK, self._ack)
+        self._settled_by_code(delivery_tag, multiple, lambda: ACK, self._ack)
 
     def _nacked(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
         def settlement() -> Exception:
             return Requeued("basic_nack") if requeue else Reject("rejected by the callback (basic_nack)")
 
-        self._said(delivery_tag, multiple, settlement, lambda tag, all_before: self._nack(tag, all_before, requeue))
+        self._settled_by_code(
+            delivery_tag, multiple, settlement, lambda tag, all_before: self._nack(tag, all_before, requeue)
+        )
 
     def _rejected(self, delivery_tag: int = 0, requeue: bool = True) -> None:
         def settlement() -> Exception:
             return Requeued("basic_reject") if requeue else Reject("rejected by the callback (basic_reject)")
 
-        self._said(delivery_tag, False, settlement, lambda tag, _: self._reject(tag, requeue))
+        self._settled_by_code(delivery_tag, False, settlement, lambda tag, _: self._reject(tag, requeue))
 
-    def _said(self, tag: int, multiple: bool, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
+    def _settled_by_code(self, tag: int, multiple: bool, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
         """Tell the core of settlements of ours, pass others on, and drop what is settled or lost."""
         if multiple:
-            self._said_of_all(tag, settlement, pass_on)
+            self._settled_all(tag, settlement, pass_on)
         elif (run := self._open.get(tag)) is not None:
             self._tell(run, settlement())
         elif self._was_ours(tag):
@@ -175,7 +177,7 @@ class ChannelScope(SettlementScope):
             self._pass_on(tag, pass_on)
         self._flush()
 
-    def _said_of_all(self, tag: int, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
+    def _settled_all(self, tag: int, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
         """Settle what the code has in hand up to this tag, of ours and of what it took by basic_get.
 
         Where callbacks alone are wrapped, it is not known which other deliveries such a settlement would cover.
@@ -266,7 +268,7 @@ class ChannelScope(SettlementScope):
         )
 
     def _closing(self, *args: Any, **kwargs: Any) -> Any:
-        """A callback that closes its channel right after a message gets that one settled first."""
+        """Settle the message in hand first, for a callback that closes its channel right after it."""
         self.closing()
         return self._close(*args, **kwargs)
 

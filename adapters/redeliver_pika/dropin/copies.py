@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a drop-in's copies go out: a channel of our own on the user's connection, or a companion connection.
+"""Publishes a drop-in's copies: on a channel of our own on the user's connection, or on a companion connection.
 
 `SharedConnection` lives on the thread of the user's loop and borrows its timers; there is no thread of ours.
 `PikaCompanion` has a thread for its own connection, so that copies still go out when the broker blocks the user's.
@@ -49,7 +49,7 @@ class ChannelCopyPublisher(CopyPublisher):
         self._behind: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what waits for the first copy to a target
 
     def provide(self, plan: SourcePlan) -> None:
-        """The rungs of its ladder."""
+        """Make sure of the rungs of the plan's ladder."""
         if plan.ways.schedule is not None:
             self._ladder.ensure(plan.source, plan.ways.schedule.rungs, lambda found: None)
 
@@ -162,7 +162,7 @@ class _NullTopology:
 
 
 class SharedConnection(ChannelCopyPublisher):
-    """A user's connection, of any of pika's kinds, and what it lends: timers, and a channel for copies.
+    """Wraps a user's connection, of any of pika's kinds, for what it lends: timers, and a channel for copies.
 
     The confirms of a BlockingConnection can be awaited one by one only; so there the channel is opened on the
     SelectConnection inside it, and its callbacks come from within the poll of whatever the user's loop does.
@@ -182,7 +182,7 @@ class SharedConnection(ChannelCopyPublisher):
 
     @classmethod
     def of(cls, connection: Any) -> SharedConnection:
-        """The one of this connection; it is kept on it, and goes with it."""
+        """Return the shared connection of this pika connection, which keeps it."""
         found: SharedConnection | None = vars(connection).get("_redeliver_shared")
         if found is None:
             found = connection._redeliver_shared = cls(connection)
@@ -190,13 +190,13 @@ class SharedConnection(ChannelCopyPublisher):
 
     @property
     def broker(self) -> str:
-        """As `PikaAdapter.broker`."""
+        """Return the broker's place, as `PikaAdapter.broker` does."""
         p = self.raw.params
         return f"{p.host}:{p.port}/{p.virtual_host.lstrip('/')}"
 
     @property
     def ledger_scope(self) -> str:
-        """As `PikaAdapter.ledger_scope`: the ledger of a source is the same for App and drop-in."""
+        """Return the same scope as `PikaAdapter.ledger_scope`: App and drop-in share the ledger of a source."""
         return ledger_scope(self.raw, self.broker)
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class SharedConnection(ChannelCopyPublisher):
     call_later = raw_later  # the name by which Publisher knows it
 
     def hop(self, fn: Callable[[], None]) -> None:
-        """From another thread into the loop; right here if there is no loop any more."""
+        """Call `fn` in the loop, from another thread; right here if there is no loop any more."""
         number = next(self._numbers)
         self._hops[number] = fn
 
@@ -234,7 +234,7 @@ class SharedConnection(ChannelCopyPublisher):
             arrived()
 
     def _closed(self, _connection: Any, error: BaseException) -> None:
-        """The connection is closed, and its timers never fire: answer everything that waits in one, or in a queue.
+        """Answer everything that waits in a timer or a queue: the connection is closed, and its timers never fire.
 
         The copies of its generations have been answered before, by `forget`, as each of its channels was closed.
         """
@@ -300,7 +300,7 @@ class _AskingPublisher(Publisher):
 
 
 class PikaCompanion(ChannelCopyPublisher):
-    """A connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
+    """Keeps a connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
 
     off_thread = True
 

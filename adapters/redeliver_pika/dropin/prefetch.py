@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `basic_qos` said of a channel: how many deliveries each of its consumers may have unsettled. Pure."""
+"""Keeps what `basic_qos` sets on a channel: how many deliveries each of its consumers may have unsettled. No I/O."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class PrefetchCounts:
     """
 
     def __init__(self) -> None:
-        self._next: int | None = None  # what a consumer that is started now gets; None: it was not said here
+        self._next: int | None = None  # what a consumer that is started now gets; None: no basic_qos was seen
         self._shared: int | None = None
         self._of: dict[str, int | None] = {}  # by consumer tag
 
-    def said(self, count: int, shared: bool) -> None:
+    def note_qos(self, count: int, shared: bool) -> None:
         """Note a `basic_qos`."""
         if shared:
             self._shared = count

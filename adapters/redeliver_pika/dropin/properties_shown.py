@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a callback sees of a delivery: the count where it would look for it, and the way the original came. Pure."""
+"""Makes what a callback sees of a delivery: the count where it would look for it, and the original's route. Pure."""
 
 from __future__ import annotations
 

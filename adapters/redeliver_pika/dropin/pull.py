@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pull style on a BlockingChannel, where a callback never was: `consume`, and the loop of a wrapped channel.
+"""Offers the pull style on a BlockingChannel, where a callback never was: `consume`, and the loop of a wrapped channel.
 
 ::
 
@@ -38,7 +38,7 @@ NO_MESSAGE: Message = (None, None, None)
 
 
 class PulledMessage:
-    """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
+    """Is a delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
     def __init__(self, run: CallbackRun | None, runner: PikaCallbackRunner | None) -> None:
         """Hold the message of a run, or nothing. Made by the loop."""
@@ -73,15 +73,15 @@ class PulledMessage:
         return None if self._run is None else self._run.delivery
 
     def ack(self) -> None:
-        """Success, now."""
+        """Settle the message as handled, at once."""
         self._settle(ACK)
 
     def reject(self, reason: str = "rejected by the consumer") -> None:
-        """To the dead letters."""
+        """Send the message to the dead letters."""
         self._settle(Reject(reason))
 
     def requeue(self) -> None:
-        """A failure: again, when the policy says."""
+        """Count a failure: the message comes again when the policy says."""
         self._settle(Requeued("requeue"))
 
     def _settle(self, settlement: Exception) -> None:
@@ -90,7 +90,7 @@ class PulledMessage:
 
 
 class _PullRunner(PikaCallbackRunner):
-    """What would be called is laid ready for the loop."""
+    """Lays messages ready for the loop, instead of calling a callback."""
 
     driver_settles = True  # leaving the block is success
 
@@ -196,13 +196,13 @@ class _LoopRunner(_PullRunner):
             run.scope.settle(run.delivery, "released")
 
     def passed(self, run: CallbackRun) -> None:
-        """The loop asks for the next message; this one may still be unsettled."""
+        """End the run of a message whose loop has asked for the next one; it may still be unsettled."""
         if run.in_hand and run.settlement is None:
             self.ended(run, None)
 
 
 class LoopMessages(Redelivering):
-    """The messages of one queue for the loops over a wrapped channel's `consume`, one loop after the other."""
+    """Gives the messages of one queue to the loops over a wrapped channel's `consume`, one loop after the other."""
 
     runner_class = _LoopRunner
 

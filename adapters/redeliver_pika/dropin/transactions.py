@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A channel in tx mode: settlements wait here for the code's own commit, and are written right before it.
+"""Keeps the settlements of a channel in tx mode until the code's own commit, right before which they are written.
 
 Nothing is written earlier, so a rollback has nothing of ours to undo, and no tag is ever written twice in one
 transaction, for which RabbitMQ closes the channel (406; seen on 3.10 and 4.3). The code's own settlements count once
@@ -26,7 +26,7 @@ WriteTag = Callable[[int, Settlement], object]
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """One commit of the code's, from its call until it is told: what the code settled since the one before."""
+    """Holds what the code settled since its last commit, from the call of the next one until that is reported."""
 
     settled: dict[int, tuple[CallbackRun, Exception]]
     written: set[int] = field(default_factory=set)  # tags that were acked right before it
@@ -35,14 +35,14 @@ class Commit:
 
 
 class ChannelTransaction:
-    """The open transaction of one channel, and its commits on their way. On the thread of the connection's loop."""
+    """Follows one channel's open transaction, and its commits on their way. On the thread of the connection's loop."""
 
     def __init__(self, raw: Any, write: WriteTag) -> None:
         self._write = write
         self._settled: dict[int, tuple[CallbackRun, Exception]] = {}  # by the code, since its last commit
         self._ours: dict[int, Settlement] = {}  # of deliveries that we settle: originals of confirmed copies
         self._asked: deque[Commit] = deque()  # not sent yet
-        self._by_commit: set[int] = set()  # tags that a commit has settled, while the core is told
+        self._by_commit: set[int] = set()  # tags that a commit has settled, while the core is informed
         self._by_hand: set[int] = set()  # tags of basic_get that the code settled since its last commit
         self._send_rpc: Callable[..., Any] = raw._rpc
         self._raw = raw
@@ -112,7 +112,7 @@ class ChannelTransaction:
                 self._by_commit.discard(tag)
 
     def end(self) -> None:
-        """The tags of the channel mean nothing any more: forget what was to be written."""
+        """Forget what was to be written, because the tags of the channel mean nothing any more."""
         self._settled.clear()
         self._ours.clear()
         self._by_hand.clear()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A channel that is wrapped as a whole: each of its consumers has the policy of its queue.
+"""Wraps a channel as a whole: each of its consumers has the policy of its queue.
 
 The channel object is taken over in place, since callbacks, closures and the driver itself keep it. What says which
 queue is consumed, how, and what became of a delivery is seen here; everything else passes.
@@ -168,7 +168,7 @@ class _WrappedChannel:
         self, prefetch_size: int = 0, prefetch_count: int = 0, global_qos: bool = False, *args: Any, **kwargs: Any
     ) -> Any:
         result = self._plain["basic_qos"](prefetch_size, prefetch_count, global_qos, *args, **kwargs)
-        self._prefetch.said(prefetch_count, global_qos)
+        self._prefetch.note_qos(prefetch_count, global_qos)
         return result
 
     def _consume(

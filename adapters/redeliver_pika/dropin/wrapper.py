@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in wrapper for pika callbacks, as `redelivering` makes it.
+"""Wraps pika callbacks, as `redelivering` does.
 
 ::
 
@@ -53,13 +53,13 @@ log = logging.getLogger("redeliver_mw.pika")
 
 Callback = Callable[..., Any]  # (channel, method, properties, body)
 _tasks: set[asyncio.Task[None]] = set()  # a loop itself keeps only weak references
-_told: set[str] = set()  # consumers with auto_ack that were warned of, by tag, or by queue where that is known
+_warned_of: set[str] = set()  # consumers with auto_ack that were warned of, by tag, or by queue where that is known
 
 
 def tell_of_auto_ack(consumer: str) -> None:
     """Log once that there is nothing to add to a consumer with auto_ack."""
-    if consumer not in _told:
-        _told.add(consumer)
+    if consumer not in _warned_of:
+        _warned_of.add(consumer)
         log.error("auto_ack=True gives messages away before they are handled: none can be redelivered")
 
 
@@ -112,7 +112,7 @@ class PikaCallbackRunner(CallbackRunner):
         return self._user_connection.blocking and self.over and isinstance(error, AMQPConnectionError)
 
     def _flush(self, scope: ChannelScope) -> None:
-        """A BlockingConnection writes only when it is polled; by hand each ack does that."""
+        """Write the acks of a BlockingConnection, which writes only when it is polled; each ack by hand polls it."""
         connection = self._user_connection
         waits = connection.blocking and connection.is_open and not getattr(scope.channel, "_pending_events", ())
         if waits and connection.raw._get_write_buffer_size():  # an ack of the callback's own was sent at once
@@ -148,7 +148,7 @@ class PikaCallbackRunner(CallbackRunner):
 
 
 class Redelivering:
-    """A wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
+    """Is a wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
 
     runner_class: type[PikaCallbackRunner] = PikaCallbackRunner
     wraps_for_redelivery = True  # by which it is known wherever it is wrapped again
@@ -198,7 +198,7 @@ class Redelivering:
                 self._refuse(scope, method, error)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a function is: `@redelivering(...)` may stand above a method."""
+        """Bind the wrapper to an instance, as a function is bound: `@redelivering(...)` may stand above a method."""
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:

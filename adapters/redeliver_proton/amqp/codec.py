@@ -26,7 +26,7 @@ _DESCRIBED, _NULL = 0x00, 0x40
 
 
 class Malformed(ValueError):
-    """These bytes are no AMQP value."""
+    """Reports bytes that are no AMQP value."""
 
 
 class NotEncodable(ValueError):
@@ -34,7 +34,7 @@ class NotEncodable(ValueError):
 
 
 class EncodedValue(bytes):
-    """A value as it stood on the wire, its constructor included; goes out as it is."""
+    """Is a value as it stood on the wire, its constructor included; it goes out as it is."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ register_header_types(
 
 
 def end_of(data: bytes, at: int, depth: int = 0) -> int:
-    """The offset behind the value whose constructor stands at `at`. Raises `Malformed`."""
+    """Return the offset behind the value whose constructor stands at `at`. Raises `Malformed`."""
     try:
         code = data[at]
         if code == _DESCRIBED:
@@ -88,7 +88,7 @@ def end_of(data: bytes, at: int, depth: int = 0) -> int:
 
 
 def read(data: bytes, at: int, depth: int = 0) -> Any:
-    """The value whose constructor stands at `at`. Raises `Malformed`."""
+    """Return the value whose constructor stands at `at`. Raises `Malformed`."""
     code = data[at]
     end = end_of(data, at)
     if (reader := _READERS.get(code)) is not None:
@@ -113,7 +113,7 @@ def _read_compound(data: bytes, at: int, end: int, depth: int) -> Any:
 
 
 def items(data: bytes, at: int) -> list[int]:
-    """Where the items of the list or map at `at` begin: keys and values in turn for a map."""
+    """Return where the items of the list or map at `at` begin: keys and values in turn for a map."""
     code = data[at]
     if code == 0x45:
         return []
@@ -202,7 +202,7 @@ _LISTS, _MAPS = (0x45, 0xC0, 0xD0), (0xC1, 0xD1)
 
 
 def write(value: Any) -> bytes:
-    """A value with its constructor. An `int` becomes a long, a `float` a double. Raises `NotEncodable`."""
+    """Return a value with its constructor. An `int` becomes a long, a `float` a double. Raises `NotEncodable`."""
     for kind, writer in _WRITERS:
         if isinstance(value, kind):
             try:
@@ -217,7 +217,7 @@ def write(value: Any) -> bytes:
 
 
 def compound(small: int, large: int, parts: list[bytes]) -> bytes:
-    """A list (0xc0, 0xd0) or map (0xc1, 0xd1) of values that are encoded already."""
+    """Return a list (0xc0, 0xd0) or map (0xc1, 0xd1) of values that are encoded already."""
     content = b"".join(parts)
     if len(content) < 255 and len(parts) < 256:
         return bytes((small, len(content) + 1, len(parts))) + content

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An AMQP 1.0 message as it came: its sections found in the bytes, read only where somebody asks. Pure."""
+"""Finds the sections of an AMQP 1.0 message in its bytes, and reads them only where somebody asks. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SMALL_ULONG = b"\x53"
 
 
 class Received:
-    """What a link brought: the native message of a delivery. `raw` is all of it, `message` the driver's own form."""
+    """Holds the native message of a delivery. `raw` is all of it, `message` the driver's own form."""
 
     __slots__ = ("_annotations", "_application", "_items", "_message", "_parts", "body", "fault", "raw")
 
@@ -70,7 +70,7 @@ class Received:
 
     @property
     def failed_before(self) -> bool:
-        """Whether the header's delivery-count is above 0. Cheap: the header is what comes first."""
+        """Return whether the header's delivery-count is above 0. The call is cheap, as the header comes first."""
         raw = self.raw
         if raw[:4] == _SMALL_HEADER:
             if raw[5] <= _DELIVERY_COUNT:
@@ -112,16 +112,16 @@ class Received:
         return _NAMES.get(found, 0) if isinstance(found, str) else int(found), value
 
     def header(self, index: int) -> Any:
-        """One field of the header section; None where there is none."""
+        """Return one field of the header section; None if there is none."""
         return self._field(HEADER, index)
 
     def field(self, name: str) -> Any:
-        """One field of the properties section, by its name in `FIELDS`."""
+        """Return one field of the properties section, by its name in `FIELDS`."""
         return self._field(PROPERTIES, _INDEX[name])
 
     @property
     def ttl(self) -> Any:
-        """The header's time to live, milliseconds."""
+        """Return the header's time to live in milliseconds."""
         return self.header(_TTL)
 
     def _field(self, section: int, index: int) -> Any:
@@ -129,7 +129,7 @@ class Received:
         return read(self.raw, where[index]) if index < len(where) else None
 
     def _fields(self, section: int) -> list[int]:
-        """Where the items of a section begin; looked for once."""
+        """Return where the items of a section begin; they are looked for once."""
         if (found := self._items.get(section)) is None:
             at = self.parts.get(section)
             try:
@@ -140,27 +140,27 @@ class Received:
         return found
 
     def property_wires(self) -> list[bytes]:
-        """The fields of the properties section as they stand, in the order of `FIELDS`; fewer where it is shorter."""
+        """Return the fields of the properties section as they stand, in the order of `FIELDS`, as many as it has."""
         return [self.raw[at : end_of(self.raw, at)] for at in self._fields(PROPERTIES)]
 
     # -- maps -------------------------------------------------------------------------------------
 
     @property
     def application(self) -> dict[str, tuple[int, int]]:
-        """Where the value of each application property begins and ends."""
+        """Return where the value of each application property begins and ends."""
         if self._application is None:
             self._application = self._map(APPLICATION)
         return self._application
 
     @property
     def annotations(self) -> dict[str, tuple[int, int]]:
-        """Where the value of each message annotation begins and ends."""
+        """Return where the value of each message annotation begins and ends."""
         if self._annotations is None:
             self._annotations = self._map(ANNOTATIONS)
         return self._annotations
 
     def annotation(self, name: str) -> Any:
-        """The value of one message annotation, or None."""
+        """Return the value of one message annotation, or None."""
         where = self.annotations.get(name)
         return None if where is None else read(self.raw, where[0])
 
@@ -179,7 +179,7 @@ class Received:
 
     @property
     def body_wire(self) -> bytes:
-        """All body sections as they stand, with the footer behind them."""
+        """Return all body sections as they stand, with the footer behind them."""
         _ = self.parts
         return self.raw[self.body[0][1] :] if self.body else b""
 

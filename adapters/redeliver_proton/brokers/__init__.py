@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The brokers that are spoken to through proton."""
+"""Holds the brokers that are spoken to through proton."""

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in for proton: handlers of existing consumers."""
+"""Is the drop-in for proton: it wraps handlers of existing consumers."""

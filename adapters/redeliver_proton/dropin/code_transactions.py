@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The transactions that the user's code declares itself, and the wrapped deliveries that the code joins to them.
+"""Follows the transactions that the user's code declares, and the wrapped deliveries that the code joins to them.
 
 `transaction.accept(delivery)` of a wrapped delivery is kept back until the code commits, and is written right before
 the commit. So an abort leaves no trace of the delivery at the broker, and an exception out of the callback can still
@@ -47,7 +47,7 @@ _engine: Any = cproton  # has no types
 
 
 class TransactionUndone(Requeued):
-    """A transaction was aborted, or its commit refused: one failure of each delivery that had joined it."""
+    """Reports an aborted transaction, or a refused commit: one failure of each delivery that had joined it."""
 
     def __init__(self, why: str) -> None:
         super().__init__("abort")
@@ -55,7 +55,7 @@ class TransactionUndone(Requeued):
 
 
 class TransactionOwner(Protocol):
-    """The user's connection: it knows the transactions that are declared on it, and has timers that end with it."""
+    """Is the user's connection, with the transactions that are declared on it, and timers that end with it."""
 
     transactions: dict[bytes, CodeTransaction]  # by their ids
 
@@ -63,7 +63,7 @@ class TransactionOwner(Protocol):
 
 
 class JoinableScope(Protocol):
-    """The link of a delivery that has joined a transaction: it writes the accept, and hears the outcome.
+    """Is the link of a delivery that has joined a transaction: it writes the accept, and hears the outcome.
 
     Each method returns False if the delivery is not ours any more.
     """
@@ -74,7 +74,7 @@ class JoinableScope(Protocol):
 
 
 class CodeTransaction:
-    """One transaction of the code's, from its declaration to its outcome. On the container's thread."""
+    """Follows one transaction of the code's, from its declaration to its outcome. On the container's thread."""
 
     def __init__(self, drivers: Any, number: bytes, user_connection: TransactionOwner) -> None:
         """Take the place of `accept` and `discharge` of the driver's transaction: every discharge is seen."""
@@ -147,7 +147,7 @@ class CodeTransaction:
     # -- what the broker answers ------------------------------------------------------------------
 
     def answered(self, refusal: str) -> None:
-        """The outcome of a commit has come, and the code has not heard it yet."""
+        """Note the outcome of a commit, of which the code has not heard yet."""
         if self.state != "committing":
             return
         self.state = "over"
@@ -161,7 +161,7 @@ class CodeTransaction:
                 run.listener.code_settled(run, ACK)
 
     def heard(self) -> None:
-        """The code has heard the outcome: after an abort each delivery has failed once."""
+        """Note that the code has heard the outcome: after an abort each delivery has failed once."""
         if self.state == "aborting":
             self.state = "over"
             for run, failure in self._aborted:
@@ -174,7 +174,7 @@ class CodeTransaction:
                 _fail(run, TransactionUndone(f"the broker refused to commit its transaction: {refusal}"))
 
     def lost(self) -> None:
-        """The connection is lost: there will be no outcome, which is neither success nor failure."""
+        """Note that there will be no outcome, because the connection is lost: that is neither success nor failure."""
         self.state, self._joined = "over", []
         self._written.clear()
 

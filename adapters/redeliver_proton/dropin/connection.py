@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The user's connection and what its container lends a drop-in: timers, a way in from other threads, an end.
+"""Wraps the user's connection, and what its container lends: timers, a way in from other threads, an end.
 
 All on the container's thread, `hop` excepted.
 """
@@ -53,7 +53,7 @@ class ContainerTimer:
 
 
 class ProtonUserConnection:
-    """One connection of the user's, through its reconnects. Also the loop of what sends on it."""
+    """Follows one connection of the user's through its reconnects. Is also the loop of what sends on it."""
 
     def __init__(self, watch: ConnectionWatch, connection: proton.Connection) -> None:
         self.watch, self.container, self.connection = watch, watch.container, connection
@@ -67,18 +67,18 @@ class ProtonUserConnection:
 
     @property
     def broker(self) -> str:
-        """As `ProtonAdapter.broker`."""
+        """Return the broker's place, as `ProtonAdapter.broker` does."""
         url = next(iter(self._urls()), None)
         return str(self.connection.hostname) if url is None else f"{url.host or 'localhost'}:{int(url.port or 5672)}"
 
     @property
     def ledger_scope(self) -> str:
-        """As `ProtonAdapter.ledger_scope`: the ledger of a source is the same for App and drop-in."""
+        """Return the same scope as `ProtonAdapter.ledger_scope`: App and drop-in share the ledger of a source."""
         hosts = [(url.host or "localhost", int(url.port or 5672)) for url in self._urls()]  # a port may print as `amqp`
         return scope_of_hosts(hosts) or self.broker
 
     def _urls(self) -> list[proton.Url]:
-        """Where the container may connect to, in its order."""
+        """Return the URLs that the container may connect to, in its order."""
         addresses = getattr(getattr(self.connection, "_overrides", None), "address", None)
         urls = addresses.values if addresses is not None else [getattr(self.connection, "url", None)]
         return [url for url in urls if url is not None]
@@ -88,7 +88,7 @@ class ProtonUserConnection:
         return next((scope for scope in self.scopes.values() if scope.lives(generation)), None)
 
     def settled(self, delivery: Delivery) -> None:
-        """A delivery is settled: its copies are not tried again."""
+        """Forget a settled delivery: its copies are not tried again."""
         self.publisher.salts.settled(delivery)
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class ProtonUserConnection:
         self.later(0.0, fn)
 
     def hop(self, fn: Callable[[], None]) -> None:
-        """From any thread into the container's; right here if that is over."""
+        """Call `fn` on the container's thread, from any thread; right here if the container has ended."""
         if self.finished or not self.watch.inject(fn):
             fn()
 
@@ -132,7 +132,7 @@ class ProtonUserConnection:
         self.down(error)
 
     def down(self, error: BaseException) -> None:
-        """The connection is lost or closed: no generation outlives it, and no timer keeps the container running."""
+        """End what a lost or closed connection has: no generation outlives it, no timer keeps the container running."""
         if not self.is_open:
             return
         self.is_open = False
@@ -149,7 +149,7 @@ class ProtonUserConnection:
             runner.begin_anew()
 
     def link_down(self, link: Any) -> None:
-        """A link is closed. An accept that waits for its commit is written: the driver writes it before it detaches."""
+        """Note a closed link. Accepts that wait for their commit are written: the driver does so before it detaches."""
         scope = self.scopes.pop(link, None)
         if scope is not None:
             for transaction in self.transactions.values():
@@ -193,7 +193,7 @@ class ConnectionWatch(proton.Handler):
         return found
 
     def on_link_local_open(self, event: Any) -> None:
-        """The code's first declaration of a transaction opens a link for it; its answer comes later."""
+        """Watch the link that the code's first declaration of a transaction opens; its answer comes later."""
         if is_coordinator(event.link):
             self._watch_transactions(event.link, self.user_connection(event.connection))
 
@@ -203,7 +203,7 @@ class ConnectionWatch(proton.Handler):
             link.handler = TransactionWatch(link.handler, user_connection)
 
     def on_delivery(self, event: Any) -> None:
-        """The driver comes here last, and from within `take_following`, too, for the event that ended it."""
+        """Note the end of an event: the driver comes here last, and from within `take_following`, too."""
         incoming = vars(event).get("redeliver_ours")
         if incoming is not None and not self._following:
             self._following = True
@@ -245,7 +245,7 @@ class ConnectionWatch(proton.Handler):
         self._down(event)
 
     def on_transport_closed(self, event: Any) -> None:
-        """By now the container has begun to reconnect, or has given it up."""
+        """Note a closed transport: by now the container has begun to reconnect, or has given it up."""
         self._down(event)
         connection = event.connection
         if connection is None:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a drop-in's copies go out: links of our own, in sessions of our own, on the user's connection.
+"""Publishes a drop-in's copies on links of our own, in sessions of our own, on the user's connection.
 
 On the container's thread. A copy counts as sent when the broker accepted it (confirm-before-settle); a link without
-credit stops the clock. Silence closes the user's connection before anybody is told of it (failed-target).
+credit stops the clock. Silence closes the user's connection before it is reported (failed-target).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHECK_EVERY = 0.25
 
 
 class CopyConnection(CallLoop, Protocol):
-    """The user's connection as the copies on it need it: sessions, timers, and where the originals are unsettled."""
+    """Is the user's connection as the copies on it need it: sessions, timers, and where the originals are unsettled."""
 
     connection: proton.Connection
     is_open: bool
@@ -46,7 +46,7 @@ class CopyConnection(CallLoop, Protocol):
 
 
 class _Quiet(proton.Handler):
-    """Of our own sessions: their events are not for the user's handler. Without it, that closes the connection."""
+    """Handles the events of our own sessions, for which the user's handler would close the connection."""
 
     def __init__(self, user_connection: CopyConnection) -> None:
         self._user_connection = user_connection
@@ -59,7 +59,7 @@ class _Quiet(proton.Handler):
 
 
 class LinkCopyPublisher(CopyPublisher):
-    """Of one connection; begun anew after each loss, when there is a copy to send."""
+    """Publishes the copies of one connection; begins anew after each loss, when there is a copy to send."""
 
     def __init__(self, user_connection: CopyConnection, *, patience: float = PATIENCE) -> None:
         self._user_connection, self._patience = user_connection, patience
@@ -93,7 +93,7 @@ class LinkCopyPublisher(CopyPublisher):
         return session
 
     def down(self, error: BaseException) -> None:
-        """The connection is lost. Our sessions are freed: the driver would open them again with the next one."""
+        """Free our sessions after a lost connection: the driver would open them again with the next one."""
         self._checking = False
         self._known.clear()
         self._topology.disconnected(error)

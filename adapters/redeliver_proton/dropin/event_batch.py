@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that came with one, out of the same reading of the socket, for the drop-in.
+"""Finds the messages that came with one, out of the same reading of the socket, for the drop-in.
 
 The driver makes an event of each, with five wrappers, and shows it to every part of every handler; together that takes
 as long as all that is done with the message. Where nobody but the drop-in listens to deliveries, those that are next in
@@ -21,7 +21,7 @@ _delivery: Any = proton.Delivery
 
 
 class EventBatch:
-    """What is behind the event in hand, which every part has seen by now, in the container's queue."""
+    """Takes what is behind the event in hand, which every part has seen by now, from the container's queue."""
 
     def __init__(self, event: Any) -> None:
         self._container, self._link = event.container, _engine.addressof(event.link._impl)
@@ -29,7 +29,7 @@ class EventBatch:
         self._other = False  # the first in the queue is of another kind, and nobody has seen it
 
     def next(self) -> Any:
-        """The delivery that is next, taken in the place of the one in hand; None where the driver is to go on."""
+        """Return the next delivery, in the place of the one in hand; None if the driver has to go on."""
         if self._container._yield or not self._queue.more():
             return None
         self._queue.pop()
@@ -57,14 +57,14 @@ class EventBatch:
 
 
 def others_listen(event: Any, ours: Iterable[Any]) -> bool:
-    """Whether a handler of the user's is called with this event of a delivery, beside `ours`."""
+    """Return whether a handler of the user's is called with this event of a delivery, beside `ours`."""
     known = {id(part) for part in ours}
     roots = (event.handler or event.container.handler, event.container.global_handler)
     return any(id(part) not in known and _listens(part) for root in roots for part in _parts(root))
 
 
 def _parts(handler: Any) -> Iterator[Any]:
-    """It, and those that are called because it is."""
+    """Yield a handler, and the handlers that are called because it is."""
     yield handler
     below = getattr(handler, "base", None)  # of the driver's own, around a global handler
     for part in (*getattr(handler, "handlers", ()), *(() if below is None else (below,))):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who gives the broker credit: the handler's own flow control, or the code itself; and the part for what it sends."""
+"""Gives the broker credit, as the handler's own flow control or the code itself does; and sends for the handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import proton
 
 
 class PausingFlow(proton.Handler):
-    """The handler's own flow control, but for links whose source is paused: what is not taken costs no memory.
+    """Is the handler's own flow control, but gives no credit to links whose source is paused, to spare memory.
 
     With each message it would ask for the next one, which takes as long as to accept it; here it asks when half of its
     window is used up.
@@ -29,7 +29,7 @@ class PausingFlow(proton.Handler):
             self.on_unhandled("on_delivery", event)
 
     def again(self, link: Any) -> None:
-        """It is paused no longer."""
+        """Let the driver give credit to a link that is paused no longer."""
         self._flow.on_link_flow(SimpleNamespace(link=link))
 
     def on_unhandled(self, method: str, *args: Any) -> None:
@@ -39,7 +39,7 @@ class PausingFlow(proton.Handler):
 
 
 class CodeCredit:
-    """The credit of a link to which the code gives it, as a handler with `prefetch=0` does after each success.
+    """Counts the credit that the code gives to a link, as a handler with `prefetch=0` does after each success.
 
     A callback that ended by an exception could not ask for the next message. When its message has left, as a copy or a
     dead letter, one credit is given here; unless the code gave some within that callback. After a release, a reject or
@@ -62,7 +62,7 @@ class CodeCredit:
         return int(self._link.credit)
 
     def failed(self, tag: int, before: int, *, settled: bool) -> None:
-        """A callback ended by an exception. `settled`: its message has left already."""
+        """Note that a callback ended with an exception. `settled`: its message has left already."""
         if self._link.credit > before:
             return
         if settled:
@@ -71,17 +71,17 @@ class CodeCredit:
             self._owed.add(tag)
 
     def succeeded(self, tag: int) -> None:
-        """The code's transaction is committed: the code hears of it, and can give credit."""
+        """Note that the code's transaction is committed: the code hears of it, and can give credit."""
         self._owed.discard(tag)
 
     def left(self, tag: int) -> None:
-        """A message is settled."""
+        """Note that a message is settled."""
         if tag in self._owed:
             self._owed.discard(tag)
             self._pay()
 
     def resume(self) -> None:
-        """The source is paused no longer."""
+        """Pay the credit that waited while the source was paused."""
         unpaid, self._unpaid = self._unpaid, 0
         for _ in range(unpaid):
             self._pay()
@@ -94,7 +94,7 @@ class CodeCredit:
 
 
 class SendingPart(proton.Handler):
-    """The handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
+    """Is the handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
 
     def __init__(self, original: Any, is_ours: Callable[[Any], bool]) -> None:
         """`is_ours` tells of a link whether its messages are ours to settle."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A receiving link of the user's, where deliveries are settled; and the callback's own settlements, captured."""
+"""Settles deliveries on a receiving link of the user's, and captures the callback's own settlements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STATES = {"accepted": proton.Delivery.ACCEPTED, "returned": proton.Delivery.MOD
 
 
 class LinkConnection(Protocol):
-    """The user's connection as its links need it."""
+    """Is the user's connection as its links need it."""
 
     transactions: dict[bytes, CodeTransaction]  # of the code's own, by their ids
 
@@ -41,7 +41,7 @@ class LinkConnection(Protocol):
 
 
 class LinkScope(SettlementScope):
-    """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
+    """Follows one link. It is a generation until it, or its connection, ends; after a reconnect it is the next one."""
 
     def __init__(
         self, user_connection: LinkConnection, link: Any, source: Destination, code_credit: CodeCredit | None
@@ -92,7 +92,7 @@ class LinkScope(SettlementScope):
             self.code_credit.left(delivery.tag)
 
     def write(self, delivery: Delivery, settlement: Settlement) -> None:
-        """The callback may have closed the link by now: the driver writes outcomes before it detaches."""
+        """Write an outcome. The callback may have closed the link: the driver writes outcomes before it detaches."""
         found = self._unsettled.pop(delivery.tag)
         if delivery.tag in self._committed:
             self._committed.discard(delivery.tag)
@@ -149,7 +149,7 @@ class LinkScope(SettlementScope):
         return True
 
     def committed(self, delivery: Delivery) -> bool:
-        """A commit has settled a delivery. Return False if it is not ours any more."""
+        """Note that a commit has settled a delivery. Return False if it is not ours any more."""
         self._promised.pop(delivery.tag, None)
         if not self.settleable(delivery):
             return False
@@ -159,7 +159,7 @@ class LinkScope(SettlementScope):
         return True
 
     def left_transaction(self, delivery: Delivery) -> bool:
-        """A transaction with a delivery in it was undone. Return False if the delivery is not ours any more."""
+        """Note that a delivery's transaction was undone. Return False if the delivery is not ours any more."""
         self._promised.pop(delivery.tag, None)
         found = self._unsettled.get(delivery.tag)
         if found is None or not self.settleable(delivery):
@@ -177,7 +177,7 @@ class LinkScope(SettlementScope):
 
 
 class DeliveryHandle(proton.Delivery):
-    """The delivery as the callback gets it: its `update` and `settle` are captured, all else is the driver's."""
+    """Is the delivery as the callback gets it: its `update` and `settle` are captured, all else is the driver's."""
 
     def __init__(self, real: Any, run: CallbackRun) -> None:
         drivers: Any = super()  # which has no types
@@ -185,9 +185,9 @@ class DeliveryHandle(proton.Delivery):
         self.__dict__["_run"] = run  # past the driver, which keeps attributes with its own delivery
 
     def update(self, state: Any) -> None:
-        """A terminal state is the settlement; the first one counts.
+        """Take a terminal state as the settlement; the first one counts.
 
-        Raises RefusedHere for what a transaction cannot be told through us.
+        Raises RefusedHere for what cannot be done in a transaction through the wrapper.
         """
         if state == proton.Delivery.ACCEPTED:
             self._capture(ACK)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a link of the user's says of itself: where it receives from, and whether its messages can be ours."""
+"""Reads from a link of the user's where it receives from, and whether its messages can be ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redeliver_mw.message import Destination
 
 
 def was_wrapped(link: Any) -> bool:
-    """Its messages were ours before its connection was lost, and are for as long as it lives."""
+    """Return whether the link was wrapped before its connection was lost; it stays so as long as it lives."""
     return getattr(link, "redeliver_wrapped", False)
 
 
@@ -25,7 +25,7 @@ def passes_through(link: Any) -> bool:
 
 
 def source_of(link: Any) -> Destination:
-    """ConfigError for a subscription whose queue has no name that we could send to."""
+    """Return the source of a link. Raises ConfigError for a subscription whose queue has no name to send to."""
     address = str(link.remote_source.address)
     wanted = _symbols(link.source.capabilities)
     name, colons, queue = address.partition("::")
@@ -44,7 +44,7 @@ def source_of(link: Any) -> Destination:
 
 
 def _symbols(capabilities: Any) -> set[str]:
-    """Of a terminus, which holds them as the driver's own data."""
+    """Return the capabilities of a terminus, which holds them as the driver's own data."""
     found: set[str] = set()
     capabilities.rewind()
     while capabilities.next():

@@ -72,7 +72,7 @@ _CLOSED = proton.Endpoint.LOCAL_CLOSED
 
 
 class ProtonCallbackRunner(CallbackRunner):
-    """Of one handler, on one connection at a time."""
+    """Calls one handler, on one connection at a time."""
 
     _user_connection: ProtonUserConnection
 
@@ -90,7 +90,7 @@ class ProtonCallbackRunner(CallbackRunner):
         return self._user_connection.finished
 
     def begin_anew(self) -> None:
-        """Its connection was lost, and may come back: nothing is halted, nothing waits in a turn of the loop."""
+        """Begin anew after a lost connection, which may come back: nothing is halted or waits in a turn of the loop."""
         self._incoming.paused.clear()
         self.move_to(self._user_connection, self._publisher)
 
@@ -122,11 +122,11 @@ class ProtonCallbackRunner(CallbackRunner):
             raise Requeued("Release") from error
 
     def passes(self, error: BaseException) -> bool:
-        """What the code cannot have from a wrapper ends its container, as an exception does without one."""
+        """Return whether an error ends the container, as an exception does without a wrapper."""
         return isinstance(error, RefusedHere)
 
     def refused(self, run: CallbackRun, error: RefusedHere) -> None:
-        """The code asked for what a wrapper cannot do: its message stays unsettled, in no transaction."""
+        """Leave a message unsettled, in no transaction, whose code asked for what a wrapper cannot do."""
         run.scope.withdraw(run)
         super().refused(run, error)
 
@@ -157,13 +157,13 @@ class WrappedHandler(proton.Handler):
         self._last: dict[
             tuple[str, int], ProtonCallbackRunner
         ] = {}  # of a broker and thread: it goes on with a new connection
-        self._told: set[Any] = set()
+        self._logged: set[Any] = set()  # sources whose messages come settled
         self._user_connection: ProtonUserConnection | None = None  # of the last message
 
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_reactor_init(self, event: Any) -> None:
-        """The container begins: what the code does on its connections is seen from the first moment."""
+        """Watch the connections of a container from its beginning, so that everything that the code does is seen."""
         ConnectionWatch.of(event.container)
         self.on_unhandled("on_reactor_init", event)
 
@@ -212,7 +212,7 @@ class WrappedHandler(proton.Handler):
         return self.scope_of(link) is not None
 
     def scope_of(self, link: Any) -> LinkScope | None:
-        """Its messages are ours if it has one."""
+        """Return the scope of a link; the wrapper takes the messages of links that have one."""
         return self._user_connection.scopes.get(link) if self._user_connection is not None else None
 
     def _open_scope(self, event: Any, link: Any) -> LinkScope:
@@ -238,8 +238,8 @@ class WrappedHandler(proton.Handler):
         runner.arrived(CallbackRun(delivery, scope, runner, (event, came), returning_settles=self.returning_settles))
 
     def _say_settled(self, link: Any, delivery: Any) -> None:
-        if delivery.settled and link.remote_source.address not in self._told:
-            self._told.add(link.remote_source.address)
+        if delivery.settled and link.remote_source.address not in self._logged:
+            self._logged.add(link.remote_source.address)
             log.error("%s: its messages come settled: none can be redelivered", link.remote_source.address)
 
     # -- who calls --------------------------------------------------------------------------------
@@ -260,8 +260,8 @@ class WrappedHandler(proton.Handler):
 
 
 def _capabilities(connection: Any) -> Any:
-    told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
-    product = str(told.get("product", ""))
+    properties = {str(name): value for name, value in (connection.remote_properties or {}).items()}
+    product = str(properties.get("product", ""))
     if product != ARTEMIS.product:
         cure = (
             "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
@@ -270,7 +270,7 @@ def _capabilities(connection: Any) -> Any:
         raise ConfigError(
             f"this broker is {name}, not Artemis", where=str(connection.hostname), cure=cure, code="broker-is-another"
         )
-    return capabilities(str(told.get("version", "0")))
+    return capabilities(str(properties.get("version", "0")))
 
 
 # -- wrapping --------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
     - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
-    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default as the handler's `auto_accept` says: with True, returning is success; with False, the code's
       own accept, release or reject of `event.delivery` settles the message, whenever and from whichever thread it

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in for stomp.py: listeners of existing consumers."""
+"""Is the drop-in for stomp.py: it wraps listeners of existing consumers."""

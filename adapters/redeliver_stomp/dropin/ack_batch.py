@@ -35,7 +35,7 @@ class AckBatch:
         self._lock = threading.Lock()
 
     def add(self, frame: bytes) -> bool:
-        """True for the first one: `flush` is to be called at the end of the turn."""
+        """Add an ACK. Return True for the first one: the caller then calls `flush` at the end of the turn."""
         with self._lock:
             waiting = self._waiting
             waiting.append(frame)
@@ -69,6 +69,6 @@ class AckBatch:
             self.flush()
 
     def drop(self) -> None:
-        """The connection is lost, and what they were for is the broker's."""
+        """Drop all ACKs: the connection is lost, and the broker has their messages again."""
         with self._lock:
             self._waiting = []

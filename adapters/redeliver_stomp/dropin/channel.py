@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's connection object while deliveries of ours are on it: its subscriptions, and what its acks mean.
+"""Watches a user's connection object with deliveries of ours: its subscriptions, and what its acks mean.
 
 The callback keeps its own connection object. Eight methods of that one object are taken over: `subscribe`,
 `unsubscribe`, `ack`, `nack`, `begin`, `commit`, `abort`, `disconnect`. What is none of ours passes through.
@@ -34,7 +34,7 @@ REMEMBERED = 10_000  # unsettled deliveries of connections that were lost
 TEMPORARY = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/")
 PREFETCH = 1000  # where the user gives none: else the broker sends all that it has
 RETRIES = ".redeliver-retries"  # behind the id of a durable subscription: that of its private queue
-_told: set[str] = set()
+_logged_modes: set[str] = set()
 DeliveryTag = Any  # 1.2: the `ack` header; 1.1: message id and subscription
 
 
@@ -45,7 +45,7 @@ class ScopeOwner(Protocol):
 
 
 class ConnectionScope(SettlementScope):
-    """One connection object, through its generations: one for each subscription on each connection."""
+    """Follows one connection object through its generations: one for each subscription on each connection."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ConnectionScope(SettlementScope):
         self._late = BoundedLog(log)
         self.claims = Claims()
         self.transactions = CodeTransactions(connection, self, self.user_connection, self.publisher, self.claims)
-        self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
+        self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core does not know yet
         self._committed: set[DeliveryTag] = set()  # of these, those for which the broker has answered the COMMIT
         self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
@@ -80,7 +80,7 @@ class ConnectionScope(SettlementScope):
 
     @classmethod
     def of(cls, connection: Any) -> ConnectionScope:
-        """The one of this connection object; it is kept on it, and goes with it."""
+        """Return the scope of this connection object, which keeps it."""
         found: ConnectionScope | None = vars(connection).get("_redeliver_scope")
         if found is None:
             found = connection._redeliver_scope = cls(connection)
@@ -148,7 +148,7 @@ class ConnectionScope(SettlementScope):
         super().gone(delivery)
 
     def is_settled(self, delivery: Delivery) -> bool:
-        """Return whether the broker has the ACK of a delivery of which the core is still to be told."""
+        """Return whether the broker has the ACK of a delivery that the core still holds for unsettled."""
         return delivery.tag in self._settled_there
 
     def settled_by_broker(self, run: CallbackRun) -> None:
@@ -167,7 +167,7 @@ class ConnectionScope(SettlementScope):
         return ack(delivery.native.raw(b"ack"), escaped(transaction).encode(), escaped(receipt).encode())
 
     def _try(self, delivery: Delivery) -> None:
-        """An ACK of which it is not known whether the broker survives the sight of it."""
+        """Send an ACK for which the broker may close the connection."""
         if not self._may_try(delivery):
             return
         wanted = self._receipts.pop(delivery.tag, None)  # by the callback
@@ -213,7 +213,7 @@ class ConnectionScope(SettlementScope):
             log.debug("an ack did not go out: %r", error)
 
     def ack_headers(self, tag: DeliveryTag) -> list[tuple[str, str]]:
-        """What names a delivery in an ACK frame."""
+        """Return the headers that name a delivery in an ACK frame."""
         return [("message-id", tag[0]), ("subscription", tag[1])] if self._old else [("id", tag)]
 
     def tag_of(self, headers: dict[str, str]) -> DeliveryTag:
@@ -267,8 +267,8 @@ class ConnectionScope(SettlementScope):
         self.user_connection._hurry()
         self.owner.subscribed(to)
         self._bare.discard(to.id)
-        if ack != "client-individual" and ack not in _told:
-            _told.add(ack)
+        if ack != "client-individual" and ack not in _logged_modes:
+            _logged_modes.add(ack)
             log.info("ack=%r goes out as 'client-individual'; what your code's own ACK means stays as it is", ack)
         given["activemq.prefetchSize"] = str(to.prefetch)
         self.subscriptions[to.id] = to
@@ -284,7 +284,7 @@ class ConnectionScope(SettlementScope):
         self._subscribe(f"/queue/{private_queue(source)}", mine.id, "client-individual", prefetch)
 
     def _wanted(self, destination: str, name: str, headers: dict[str, Any], ack: str) -> SubscribedSource | None:
-        """None for what cannot be redelivered: browsers, temporary destinations."""
+        """Return what a SUBSCRIBE asks for; None for what cannot be redelivered: browsers, temporary destinations."""
         plain = destination.partition("?")[0]
         known = plain.strip().startswith(("/queue/", "/topic/", *TEMPORARY))
         found = destination_of(plain.strip()) if known else Destination(plain, "queue")  # as ActiveMQ takes it
@@ -322,7 +322,7 @@ class ConnectionScope(SettlementScope):
         return not withheld
 
     def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:
-        """A callback that unsubscribes right after a message gets that one settled first."""
+        """Settle the message in hand first, for a callback that unsubscribes right after it."""
         mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
         if mine and self.user_connection.here:
             self.closing()
@@ -367,12 +367,14 @@ class ConnectionScope(SettlementScope):
     # -- what the callback says ---------------------------------------------------------------------
 
     def _acked(self, id: Any, *args: Any, **kwargs: Any) -> None:
-        self._said(ACK, self._ack, id, args, kwargs)
+        self._settled_by_code(ACK, self._ack, id, args, kwargs)
 
     def _nacked(self, id: Any, *args: Any, **kwargs: Any) -> None:
-        self._said(Requeued("nack"), self._nack, id, args, kwargs)
+        self._settled_by_code(Requeued("nack"), self._nack, id, args, kwargs)
 
-    def _said(self, settlement: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any) -> None:
+    def _settled_by_code(
+        self, settlement: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any
+    ) -> None:
         names = ("subscription", "transaction", "receipt") if self._old else ("transaction", "receipt")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         tag = (of, str(given.get("subscription"))) if self._old else of
@@ -464,7 +466,7 @@ class ConnectionScope(SettlementScope):
         return self.lives(delivery.generation) and not doubtful(delivery.native) and not close_outbox(delivery)
 
     def tell(self, run: CallbackRun) -> None:
-        """Let the core hear of what was said of a run on another thread. From any thread."""
+        """Pass a run's settlement by another thread on to the core. Any thread."""
         if not self.user_connection.here:
             self.user_connection.hop(lambda: self.tell(run))
         elif (settlement := self.claims.pending(run)) is not None:

@@ -74,7 +74,7 @@ class Claims:
         return True
 
     def begin(self, run: CallbackRun) -> None:
-        """Forget what was said in an earlier run of the same delivery."""
+        """Forget the settlements of an earlier run of the same delivery."""
         handed: HandedFrame = run.given
         with self.lock:
             handed.claimed, handed.pending, handed.transaction, handed.raised = False, None, None, None
@@ -87,7 +87,7 @@ class Claims:
         return settlement
 
     def end(self, run: CallbackRun, error: BaseException | None) -> Exception | None:
-        """Claim the run for the end of its callback, if nobody else has. Return what another thread said before."""
+        """Claim the run for the end of its callback, if nobody else has. Return another thread's earlier settlement."""
         handed: HandedFrame = run.given
         if error is None and not run.returning_settles and handed.pending is None:
             return None

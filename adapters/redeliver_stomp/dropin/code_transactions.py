@@ -37,7 +37,7 @@ REMEMBERED = 1000  # names of transactions that were aborted here
 
 
 class TransactionScope(Protocol):
-    """The scope of a connection's deliveries, as its transactions need it: they settle runs through it."""
+    """Is the scope of a connection's deliveries, as its transactions need it: they settle runs through it."""
 
     def running(self) -> CallbackRun | None: ...
     def ack_frame(self, delivery: Delivery, /, *, receipt: str = "", transaction: str = "") -> bytes: ...
@@ -170,7 +170,7 @@ class CodeTransactions:
         return True
 
     def lost(self, open_runs: Sequence[CallbackRun]) -> None:
-        """The connection is closed: what the callbacks of its unsettled runs have raised counts now. On our thread."""
+        """Count, after a lost connection, what the callbacks of its unsettled runs have raised. On our thread."""
         with self._lock:
             self._open.clear()
             self._aborted_here.clear()
@@ -195,7 +195,7 @@ class CodeTransactions:
             self._give_back(transaction, [run])
 
     def _answered(self, transaction: CodeTransaction, error: str) -> None:
-        """The COMMIT is answered. On our thread."""
+        """Take the answer to the COMMIT. On our thread."""
         if error:
             sources = ", ".join(sorted({str(run.delivery.destination) for run in transaction.runs}))
             text = "%s: the COMMIT of the transaction %s was refused, and nothing of it counts as settled: %s"
@@ -215,7 +215,7 @@ class CodeTransactions:
         self._scope.settled_by_broker(run)
 
     def _give_back(self, transaction: CodeTransaction, runs: Sequence[CallbackRun]) -> None:
-        """The code has them in hand again; one whose callback has raised has failed by that."""
+        """Give the deliveries back into the code's hand; one whose callback has raised has failed by that."""
         for run in list(runs):
             handed = self._handed(run)
             with self._lock:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's connection, as its drop-in needs it: one thread for callbacks and timers, and what passes the transport.
+"""Wraps a user's connection for its drop-in: one thread for callbacks and timers, and what passes the transport.
 
 stomp.py reads and calls listeners on one thread. Were callbacks left there, a slow one would stop the reading, and
 with it heart-beats and our receipts. So that thread only hands over here.
@@ -23,7 +23,7 @@ from redeliver_stomp.capabilities import other_product, version_of
 from redeliver_stomp.dropin.ack_batch import AckBatch
 from redeliver_stomp.frames import RawFrame, encode, plain_frame
 from redeliver_stomp.loop import StompLoop
-from redeliver_stomp.receipts import OnReceipt, said
+from redeliver_stomp.receipts import OnReceipt, error_text
 
 log = logging.getLogger("redeliver_mw.stomp")
 _numbers = itertools.count(1)  # of this process: a receipt's id is never used twice
@@ -31,14 +31,14 @@ RAW = "_redeliver_raw"  # on a frame of stomp.py's: its bytes as they came
 
 
 class StompUserConnection:
-    """One connection object, through its reconnects. `lost` is called on our thread, once for each loss."""
+    """Follows one connection object through its reconnects. `lost` is called on our thread, once for each loss."""
 
     def __init__(self, connection: Any, lost: Callable[[], None]) -> None:
         self.users, self.transport = connection, connection.transport
         self._lost = lost
         self.version = self.other_product = ""
         self.epoch = 0  # grows with each connection that is lost
-        self.leaving = False  # the user has said DISCONNECT
+        self.leaving = False  # the user has sent DISCONNECT
         self._up = bool(connection.is_connected())
         self._waiting: dict[bytes, OnReceipt] = {}
         self._shown: dict[bytes, str] = {}  # receipt of ours on a frame of the code's -> the code's own, or empty
@@ -55,7 +55,7 @@ class StompUserConnection:
 
     @property
     def broker(self) -> str:
-        """As `StompAdapter.broker`."""
+        """Return the broker's place, as `StompAdapter.broker` does."""
         if not self._where:
             host, port = self.transport.current_host_and_port or ("unknown", 61613)
             self._where = f"{host}:{port}"
@@ -63,7 +63,7 @@ class StompUserConnection:
 
     @property
     def ledger_scope(self) -> str:
-        """As `StompAdapter.ledger_scope`: the ledger of a source is the same for App and drop-in."""
+        """Return the same scope as `StompAdapter.ledger_scope`: App and drop-in share the ledger of a source."""
         hosts = getattr(self.transport, "_Transport__host_and_ports", None)
         return scope_of_hosts(hosts) if hosts else self.broker
 
@@ -85,7 +85,7 @@ class StompUserConnection:
 
     @property
     def here(self) -> bool:
-        """Whether the caller is our thread."""
+        """Return whether the caller is on our thread."""
         return self._loop is not None and threading.current_thread() is self._loop.thread
 
     def _running(self) -> StompLoop:
@@ -115,7 +115,7 @@ class StompUserConnection:
             queue.put(data)
 
     def ack(self, frame: bytes) -> None:
-        """An ACK, before long. On our thread."""
+        """Send an ACK before long. On our thread."""
         if self._acks.add(frame) and self._loop is not None:
             self._loop.at_end_of_turn(self._acks.flush)
 
@@ -124,7 +124,7 @@ class StompUserConnection:
         self._acks.write_now(frames)
 
     def flush(self) -> None:
-        """What waits to be acked goes out now; from any thread."""
+        """Send the ACKs that wait. From any thread."""
         self._acks.flush()
 
     def _write_acks(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class StompUserConnection:
             log.debug("acks did not go out: %r", error)
 
     def expect(self, answer: OnReceipt, *, shown: str | None = None) -> str:
-        """The id for a `receipt` header; its answer comes on our thread, and not when the connection is lost.
+        """Return the id for a `receipt` header; its answer comes on our thread, and never if the connection is lost.
 
         `shown`: the frame is the code's, which asked for this receipt, or with an empty text for none. The code sees
         the answer as it would without ours.
@@ -146,7 +146,7 @@ class StompUserConnection:
         return name
 
     def show_receipt(self, name: str) -> None:
-        """To the user's listeners, in place of one of ours."""
+        """Show a receipt to the user's listeners, in place of one of ours."""
         data = encode("RECEIPT", [("receipt-id", name)])
         self._process(plain_frame("RECEIPT", {"receipt-id": name}, b""), data)
 
@@ -185,7 +185,7 @@ class StompUserConnection:
         if answer is None:
             return False
         shown = self._shown.pop(name, None)
-        error = "" if raw.head.startswith(b"RECEIPT") else said(raw)
+        error = "" if raw.head.startswith(b"RECEIPT") else error_text(raw)
         self.hop(lambda: answer(error))
         if shown:
             frame.headers["receipt-id"] = shown
@@ -219,6 +219,6 @@ class StompUserConnection:
 
 
 def raw_of(data: bytes) -> RawFrame:
-    """The bytes of a frame as stomp.py has cut them out."""
+    """Return the frame for the bytes that stomp.py has cut out."""
     head, _, body = data.lstrip(b"\r\n").partition(b"\n\n")
     return RawFrame(head, body)

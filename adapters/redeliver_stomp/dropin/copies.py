@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a drop-in's copies go out: on the user's own connection, with receipts of ours. On our thread."""
+"""Publishes a drop-in's copies on the user's own connection, with receipts of ours. On our thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class AckingScope(Protocol):
-    """The scope of the originals: it tells how one is acked, and whether a transaction of ours may be committed."""
+    """Is the scope of the originals: it knows how one is acked, and whether a transaction of ours may be committed."""
 
     def is_settled(self, delivery: Delivery, /) -> bool: ...
     def ack_headers(self, tag: Any, /) -> list[tuple[str, str]]: ...
@@ -34,13 +34,13 @@ class AckingScope(Protocol):
 
 
 class ConnectionCopyPublisher(CopyPublisher):
-    """SENDs with receipts, and transactions of SENDs and an ACK. What is not answered when the link is lost is told."""
+    """Writes SENDs with receipts, and transactions of SENDs and an ACK; reports what a lost link leaves unanswered."""
 
     patience = PATIENCE
 
     def __init__(self, user_connection: StompUserConnection, scope: AckingScope) -> None:
         self._user_connection, self._scope = user_connection, scope
-        self._waiting: dict[int, Callable[[str], None]] = {}  # told when the connection is lost
+        self._waiting: dict[int, Callable[[str], None]] = {}  # called when the connection is lost
         self._moves: set[int] = set()
         self._silent = False  # the connection is cut for that
         self._when_idle: list[Callable[[], Any]] = []
@@ -149,12 +149,12 @@ class ConnectionCopyPublisher(CopyPublisher):
             self._user_connection.cut()
 
     def _cut(self, why: str) -> None:
-        """Closed before anybody is told: a late answer could make a second copy."""
+        """Close the connection before anything is reported: a late answer could make a second copy."""
         log.error("%s: the connection is closed, and the broker has its unsettled messages again", why)
         self._user_connection.cut()
 
     def lost(self) -> None:
-        """Every delivery of the connection has been abandoned."""
+        """Answer what waits, after every delivery of the connection has been abandoned."""
         waiting, self._waiting = self._waiting, {}
         self._moves.clear()
         for tell in waiting.values():

@@ -58,7 +58,7 @@ log = logging.getLogger("redeliver_mw.stomp")
 
 
 class StompCallbackRunner(CallbackRunner):
-    """Of one wrapped listener, on one connection object. On that one's thread of ours."""
+    """Calls one wrapped listener, on one connection object. On our thread for that object."""
 
     def __init__(self, listener: Any, terms: DropinOptions, scope: ConnectionScope, publisher_url: str | None) -> None:
         """Run the callback of a listener in the scope of one connection. `publisher_url` None: copies go out on it."""
@@ -70,13 +70,13 @@ class StompCallbackRunner(CallbackRunner):
         self._scheduled = True  # as far as is known
 
     def subscribed(self, to: SubscribedSource) -> None:
-        """ConfigError, PolicyError out of the user's `subscribe`, before anything is sent."""
+        """Check a subscription before it is sent. Raises ConfigError or PolicyError out of the user's `subscribe`."""
         if to.source is not None:
             self._prefetch[to.source] = to.prefetch
             self.learn(to.source)
 
     def learn(self, source: Destination) -> None:
-        """A window that is smaller than usual, or a topic that others hear too, leaves fewer ways."""
+        """Adapt the plan: a smaller window than usual, or a topic that others hear too, leaves fewer ways to wait."""
         known, can = self.capabilities, self.capabilities
         if source.kind == "topic" and not source.subscription:
             can = replace(can, schedule=None)
@@ -94,7 +94,7 @@ class StompCallbackRunner(CallbackRunner):
         self._plans[source] = replace(plan, ways=replace(plan.ways, budget=budget, hold_max=longest, schedule=schedule))
 
     def message(self, to: SubscribedSource, frame: Any, raw: RawFrame) -> None:
-        """One MESSAGE that is still the connection's."""
+        """Take one MESSAGE of the connection that is still open."""
         source = to.source or destination_of(frame.headers.get("destination", ""))
         if source is None:
             return log.error("a message without a destination is left alone: %r", raw.head[:200])
@@ -120,7 +120,7 @@ class StompCallbackRunner(CallbackRunner):
         super().begin(run)
 
     def ended(self, run: CallbackRun, error: BaseException | None) -> None:
-        """What the code said on another thread comes before how its callback ended."""
+        """Let the code's settlement on another thread come before how its callback ended."""
         settlement = self._scope.claims.end(run, error)
         if settlement is not None:
             self.code_settled(run, settlement)
@@ -161,7 +161,7 @@ class StompCallbackRunner(CallbackRunner):
 
 
 class Redelivering:
-    """A wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
+    """Is a wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
 
     def __init__(self, listener: Any, connection: Any, terms: DropinOptions, publisher: str | None) -> None:
         """Wrap a listener for a connection; it becomes the owner of what arrives there."""
@@ -182,12 +182,12 @@ class Redelivering:
     def on_disconnected(self) -> None:
         """Note the loss of the connection, then tell the listener. Called on the receiver thread."""
         self._scope.user_connection.disconnected()
-        told = getattr(self.listener, "on_disconnected", None)
-        if told is not None:
-            told()
+        on_disconnected = getattr(self.listener, "on_disconnected", None)
+        if on_disconnected is not None:
+            on_disconnected()
 
     def on_message(self, frame: Any) -> None:
-        """On the receiver thread: handed over, no more."""
+        """Hand the message over to our thread. Called on the receiver thread."""
         scope = self._scope
         name = frame.headers.get("subscription")
         to, raw = scope.subscriptions.get(name), getattr(frame, RAW, None)
@@ -201,7 +201,7 @@ class Redelivering:
             scope.user_connection.hop(self._come)
 
     def _come(self) -> None:
-        """On our thread: what has come until now."""
+        """Take the messages that have come until now. On our thread."""
         self._called = False
         user_connection = self._scope.user_connection
         try:
@@ -230,7 +230,7 @@ def redelivering(
     - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
     - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
-    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default as the subscription's ack mode says: with `auto`, returning is success; with `client` and
       `client-individual`, the code's own `conn.ack` or `conn.nack` settles the message, whenever and from whichever

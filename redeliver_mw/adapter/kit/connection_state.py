@@ -23,7 +23,8 @@ class ConnectionState:
     """Records the changes of one connection, and logs losses, failed attempts and reconnects at WARNING.
 
     A reason is logged at once, and the same reason again after a minute at the earliest. Reasons hold no secrets, and
-    `secret` least of all. With `first_is_told` the failures of a first connect are told by the caller, not logged.
+    `secret` least of all. With `caller_reports_first` the failures of a first connect are not
+    logged: the caller reports them.
     Thread-safe. `monotonic` and `wall` tell seconds.
     """
 
@@ -34,7 +35,7 @@ class ConnectionState:
         log: logging.Logger,
         *,
         secret: str | None = None,
-        first_is_told: bool = False,
+        caller_reports_first: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -43,10 +44,10 @@ class ConnectionState:
         self._monotonic, self._wall = monotonic, wall
         self._lock = threading.Lock()
         self._report = ConnectionReport(role, "closed", wall())
-        self._quiet = first_is_told
+        self._quiet = caller_reports_first
         self._attempts = 0  # since the connection was lost
         self._lost_at: float | None = None  # monotonic; None: it was not lost
-        self._told = False  # of this loss, or of an attempt after it
+        self._loss_logged = False  # this loss, or an attempt after it
         self._logged: dict[str, float] = {}  # reason: when, monotonic
 
     def report(self) -> ConnectionReport:
@@ -63,13 +64,13 @@ class ConnectionState:
     def connected(self) -> None:
         """Record that the connection is open, and log that if its loss was logged."""
         with self._lock:
-            told, self._told = self._told, False
+            was_logged, self._loss_logged = self._loss_logged, False
             attempts, self._attempts = self._attempts + 1, 0
             lost_at, self._lost_at = self._lost_at, None
             self._quiet = False
             self._change("connected")
             now = self._monotonic()
-        if told and lost_at is not None:
+        if was_logged and lost_at is not None:
             tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
             self._log.warning(
                 "%s: connected again (%s), after %.1f s and %s", self._place, self.role, now - lost_at, tries
@@ -134,7 +135,7 @@ class ConnectionState:
         if reason in self._logged or len(self._logged) >= MOST_LINES:
             return False
         self._logged[reason] = now
-        self._told = True
+        self._loss_logged = True
         return True
 
     # -- words ------------------------------------------------------------------------------------
@@ -142,11 +143,11 @@ class ConnectionState:
     def _reason(self, error: BaseException | str) -> str:
         what, cure = getattr(error, "what", None), getattr(error, "cure", "")
         text = what or getattr(error, "strerror", None) or str(error) or type(error).__name__
-        said = self._safe(f"{text}. {cure}" if cure else text)
-        return f"{said} [{code}]" if (code := code_of(error)) else said
+        line = self._safe(f"{text}. {cure}" if cure else text)
+        return f"{line} [{code}]" if (code := code_of(error)) else line
 
     def _safe(self, text: str) -> str:
-        """Return the text in one line, without the URL's password, whatever the broker has said."""
+        """Return the text in one line, without the URL's password, whatever the broker's error has in it."""
         return trim_utf8(redact(without_secret(clean(text).partition("\n")[0], self._secret)), REASON_BYTES)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which host is tried next, after how long, and what is said when no host answers."""
+"""Decides which host is tried next, after how long, and which error is reported when no host answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HostRotation:
         self._url = url
         self._hosts = [(host or "localhost", port or usual_port) for host, port in url.hosts]
         self._attempts = 0  # since the last one that succeeded
-        self._said: dict[tuple[str, int], str] = {}  # of each host, by its last attempt
+        self._errors: dict[tuple[str, int], str] = {}  # the error of each host's last attempt
 
     @property
     def index(self) -> int:
@@ -37,18 +37,18 @@ class HostRotation:
     def succeeded(self) -> None:
         """Begin to count anew: this host is connected to."""
         self._attempts = 0
-        self._said.clear()
+        self._errors.clear()
 
     def failed(self, error: RedeliverError) -> RedeliverError:
-        """Count a failed attempt, and return what to tell: of several hosts each with its reason."""
+        """Count a failed attempt, and return the error to report: of several hosts, each with its reason."""
         host, port = self.host
         self._attempts += 1
         if not isinstance(error, BrokerUnavailable) or len(self._hosts) == 1:
             return error
-        self._said[host, port] = error.what
-        if len(self._said) == 1 or isinstance(error, TlsFailed):
+        self._errors[host, port] = error.what
+        if len(self._errors) == 1 or isinstance(error, TlsFailed):
             return error
-        each = "; ".join(f"{host}:{port}: {_reason(what)}" for (host, port), what in self._said.items())
+        each = "; ".join(f"{host}:{port}: {_reason(what)}" for (host, port), what in self._errors.items())
         return BrokerUnavailable(f"no broker answers there ({each})", where=error.where, cure=error.cure)
 
     def is_hopeless(self, error: RedeliverError) -> bool:

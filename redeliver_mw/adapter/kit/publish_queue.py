@@ -8,7 +8,7 @@
     written(number, copy)           waits for the broker's answer -> silent, if the link is lost before
     unanswered.pop(number)          the broker has answered: the caller tells it
 
-A copy whose confirm does not come might still be stored. So silence closes the link first, and is told afterwards, when
+A copy whose confirm does not come might still be stored. So silence closes the link first, and is reported later, when
 nothing can confirm the copy any more: only then may the same message be sent again (failed-target).
 """
 

@@ -27,9 +27,9 @@ AFTER_A_LOSS = 0.05  # seconds until a connection that was open is opened again
 class Reconnector:
     """Keeps one connection up: hosts in turn, back-off with jitter, and the end of a first connect.
 
-    `connect` begins to connect to `host`; it may raise ConfigError, as for a TLS file. `down` is told of the end of an
-    open connection, and of the last one after `close`. `meaning` says what an error of a failed attempt means. With
-    `failed` a first connect that does not come about is given up and told; without, attempts go on for ever.
+    `connect` begins to connect to `host`; it may raise ConfigError, as for a TLS file. `down` is called after an open
+    connection has ended, and the last one after `close`. `meaning` says what an error of a failed attempt means. With
+    `failed`, a first connect that does not come about is given up and reported; without it, attempts go on for ever.
     All methods and callbacks run on the adapter's I/O thread.
     """
 
@@ -47,7 +47,7 @@ class Reconnector:
         failed: Callable[[RedeliverError], None] | None = None,
         greeting: bytes = b"",
     ) -> None:
-        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
+        self.state = ConnectionState(url.text, role, log, secret=url.password, caller_reports_first=failed is not None)
         self.closing = False
         self.was_up = False  # a first connect has come about
         self._busy = False  # it is open, or an attempt goes on
@@ -114,10 +114,10 @@ class Reconnector:
         """An attempt has failed: the next one follows, or this was the last."""
         if self.closing:
             return
-        told = self._hosts.failed(meaning)
-        self.state.failed(told)
-        if self._failed is not None and not self.was_up and self._hosts.is_hopeless(told):
-            self._failed(told)
+        error = self._hosts.failed(meaning)
+        self.state.failed(error)
+        if self._failed is not None and not self.was_up and self._hosts.is_hopeless(error):
+            self._failed(error)
         else:
             self._again(self._hosts.pause)
 

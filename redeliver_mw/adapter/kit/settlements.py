@@ -25,8 +25,8 @@ class SettlementWriter(Protocol):
 class SettlementQueue(Generic[AnySettlement]):
     """`add` from any thread, `write` on the adapter's.
 
-    `wake` lets the adapter's thread call `write`. `decide(delivery, settlement)` takes one and answers the source that
-    has to be told to write, or None where the delivery's generation is over: its settlement is dropped (settle-once).
+    `wake` lets the adapter's thread call `write`. `decide(delivery, settlement)` takes one and returns the source that
+    has to write, or None where the delivery's generation is over: its settlement is dropped (settle-once).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SettlementQueue(Generic[AnySettlement]):
         """Write every settlement that was given until now."""
         self._woken = False
         touched: set[SettlementWriter] = set()
-        told: list[Callable[[], None]] = []
+        callbacks: list[Callable[[], None]] = []
         while self._given:
             settlements, written = self._given.popleft()
             writers = {
@@ -57,10 +57,10 @@ class SettlementQueue(Generic[AnySettlement]):
             }
             touched |= writers
             if written is not None and writers:
-                told.append(written)
+                callbacks.append(written)
         for writer in touched:
             writer.write()
-        for written in told:
+        for written in callbacks:
             written()
 
     def _taken(self, delivery: Delivery, settlement: AnySettlement) -> SettlementWriter | None:

@@ -5,10 +5,10 @@
 A *generation* is one stay of a source at the broker: a channel, a link, a subscription of one connection. Deliveries
 belong to the generation that they came in, and are settled in no other (settle-once)::
 
-    ready(consumer)              -> the sink is told; deliveries may follow
-    lost(consumer, error)        -> the broker has its deliveries again; the sink is told once
+    ready(consumer)              -> the sink is notified; deliveries may follow
+    lost(consumer, error)        -> the broker has its deliveries again; the sink is notified once
     closed(consumer, error)      -> it was ready before: it is subscribed to again in a second
-    refused(consumer, error)     -> the first time the sink is told that it cannot be consumed; later the same
+    refused(consumer, error)     -> the first time the sink is notified that it cannot be consumed; later the same
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class SourceTable(Generic[AnyConsumer]):
     """Keeps the consumers of one adapter.
 
     `subscribe(consumer)` subscribes once more, if the connection is open by then; `over(consumer)` gives up what
-    belongs to a generation that has just ended, before the sink is told. All methods and callbacks run on the adapter's
-    I/O thread, `trouble` on any.
+    belongs to a generation that has just ended, before the sink is notified. All methods and callbacks run on the
+    adapter's I/O thread, `trouble` on any.
     """
 
     def __init__(

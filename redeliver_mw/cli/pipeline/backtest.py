@@ -170,9 +170,9 @@ class _Asked:
             )
         others = [one for one in self.given if one is not now]
         if self.search:
-            told = [place for place in places if place not in untold]
+            usable = [place for place in places if place not in untold]
             made_too = partial(self._with_made, others)
-            return searched(history, now, self.objective, told, others=made_too, evidence=evidence)
+            return searched(history, now, self.objective, usable, others=made_too, evidence=evidence)
         made = self._made(self._like(now.policies)) if self.shapes else []
         names = {now.name, *(one.name for one in others)}
         candidates = [now, *others, *(one for one in made if one.name not in names)]
@@ -262,9 +262,9 @@ def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Seque
         if asked.compares(answer):
             for line in sentences(choice):
                 print(line, file=sys.stderr)
-    told = {choice.destination for choice in answer.choices}
+    judged = {choice.destination for choice in answer.choices}
     if asked.search and asked.destination is None and asked.present is None:
-        for line in _not_looked_at([place for place in history.destinations if place not in told], used):
+        for line in _not_looked_at([place for place in history.destinations if place not in judged], used):
             print(line, file=sys.stderr)
     for note in history.notes(asked.given):
         print(f"note: {listed([note])}", file=sys.stderr)

@@ -68,7 +68,7 @@ def drain(
 
 def _show(done: Drained, dlq: str, peek: bool, as_json: bool) -> int:
     """Print what was done, and return the exit code."""
-    print(json.dumps(asdict(done)) if as_json else "\n".join(_told(done, dlq, peek)))
+    print(json.dumps(asdict(done)) if as_json else "\n".join(_lines(done, dlq, peek)))
     if done.rest and not done.stopped:
         print(f"ended early: {plain(done.rest)}; what is left is still in {plain(dlq)}", file=sys.stderr)
     if done.stopped:
@@ -77,7 +77,7 @@ def _show(done: Drained, dlq: str, peek: bool, as_json: bool) -> int:
     return PART if done.rest or done.stay else 0
 
 
-def _told(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
+def _lines(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
     """Yield sentences for people about what was done, without sentences about nothing."""
     new = done.letters - done.earlier
     if not done.found:

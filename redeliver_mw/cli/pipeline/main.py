@@ -74,7 +74,7 @@ def compact(
     if as_json:
         print(json.dumps({**asdict(done), "days": [str(day) for day in done.days]}))
     else:
-        print("\n".join(_told(done, lake)))
+        print("\n".join(_lines(done, lake)))
     if done.below:
         segments = counted(sum(done.below.values()), "segment")
         where = f"{segments} in folders of {plain(journal)} are not read: {plain(named_folders(done.below))}"
@@ -112,7 +112,7 @@ def doctor(as_json: Json = False) -> None:
         raise typer.Exit(BAD)
 
 
-def _told(done: Compacted, lake: str) -> list[str]:
+def _lines(done: Compacted, lake: str) -> list[str]:
     """Return sentences for people about what was done, without sentences about nothing."""
     if done.run is None:
         lines = ["nothing new"]

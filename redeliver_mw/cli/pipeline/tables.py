@@ -77,12 +77,12 @@ def sentences(choice: PolicyChoice) -> list[str]:
     if not choice.is_advice:
         doubt = f"{where}: stay with {_name(now)}; whether {_name(best)} is better is not known"
         return [*own, doubt, costs, *trial]
-    told = (
+    sentence = (
         f"{where}: {assessed.confidence}: take {_name(best)} instead of {_name(now)}: {best.dead_letter_share:.2%} of "
         f"the messages that fail die, not {now.dead_letter_share:.2%}; {best.attempts_per_message:.3g} attempts each, "
         f"not {now.attempts_per_message:.3g}; recovered after {_time(best.ttr_mean_s)}, not {_time(now.ttr_mean_s)}"
     )
-    return [*own, told, costs, *weak]
+    return [*own, sentence, costs, *weak]
 
 
 def _experiment(where: str, assessed: Assessment) -> list[str]:
@@ -105,8 +105,8 @@ def _changes(assessed: Assessment) -> list[str]:
         "ttr_p50_s": ("half recovered by", 1.0, " s"),
         "ttr_p95_s": ("95 % recovered by", 1.0, " s"),
     }
-    told = ((one, *names[one.column]) for one in assessed.changes if one.column in names)
-    return [f"{name} {one.lo * scale:+.3g} to {one.hi * scale:+.3g}{unit}" for one, name, scale, unit in told]
+    named = ((one, *names[one.column]) for one in assessed.changes if one.column in names)
+    return [f"{name} {one.lo * scale:+.3g} to {one.hi * scale:+.3g}{unit}" for one, name, scale, unit in named]
 
 
 def listed(names: Iterable[str]) -> str:

@@ -123,9 +123,9 @@ def assess(
 ) -> Assessment:
     """Return how sure it is that `best` is better than `present`; they are the same where nothing is recommended."""
     here = history if destination is None else history.at(destination)
-    told = here.told
-    blocks = blocks_of(told, evidence.outage(destination))
-    messages = round(float(told.n.sum()))
+    histories = here.histories
+    blocks = blocks_of(histories, evidence.outage(destination))
+    messages = round(float(histories.n.sum()))
     if (why := _too_little(messages, blocks)) is not None:
         return Assessment(
             confidence="not known", withheld=True, reasons=(why,), messages=messages, blocks=blocks.effective
@@ -134,7 +134,7 @@ def assess(
     rows = _rows(here, candidates, destination)
     whole = _statistics(rows)
     found = spread(blocks, whole, lambda left_out: _without(here, left_out, candidates, destination))
-    spans = stretches(told)
+    spans = stretches(histories)
     halved = {name: here.only(spans[name]) for name in _HALVES}  # both are asked twice
     parts = {
         name: _part(halved[name] if name in halved else here.only(span), candidates, destination)
@@ -152,7 +152,7 @@ def assess(
         *_drift(whole, found, parts, is_change=best is not present),
     ]
     changes = tuple(_change(name, rows, whole, found) for name in COLUMNS if f"now {name}" in whole)
-    looked_for = figures(told, blocks, [row for row in evidence.hosts if row["destination"] == destination])
+    looked_for = figures(histories, blocks, [row for row in evidence.hosts if row["destination"] == destination])
     weak = [] if checks else [_ASSUMPTION]
     confidence = _confidence(objective, rows, whole, found) if best is not present else "not known"
     untried = rows[1].extrapolated_share > UNTRIED
@@ -247,21 +247,23 @@ def _not_as_observed(whole: Statistics, found: StandardErrors, observed: Mapping
         return []
     messages = observed["messages"]
     recovered, attempts = observed["recovered"] / messages, observed["attempts"] / messages
-    said = whole["now p_recover"]
-    if abs(said - recovered) > OFF + found.within("now p_recover", Z99):
-        return [f"{_IN_USE} recover {said:.1%} of the messages that fail, and {recovered:.1%} did. {_HELP}"]
-    said = whole["now attempts_per_message"]
-    if abs(said - attempts) > OFF * attempts + found.within("now attempts_per_message", Z99):
+    predicted = whole["now p_recover"]
+    if abs(predicted - recovered) > OFF + found.within("now p_recover", Z99):
+        return [f"{_IN_USE} recover {predicted:.1%} of the messages that fail, and {recovered:.1%} did. {_HELP}"]
+    predicted = whole["now attempts_per_message"]
+    if abs(predicted - attempts) > OFF * attempts + found.within("now attempts_per_message", Z99):
         return [
-            f"{_IN_USE} need {said:.3g} attempts for each message that fails, and {attempts:.3g} were made. {_HELP}"
+            f"{_IN_USE} need {predicted:.3g} attempts for each message that fails, and {attempts:.3g} were made. "
+            f"{_HELP}"
         ]
     timed = observed.get("timed") or 0
     if timed < LEAST or "now ttr_mean_s" not in whole:
         return []
-    said, waited = whole["now ttr_mean_s"], observed["waited_us"] / timed / 1e6
-    if abs(said - waited) > 2 * TIMES_WITHIN * max(said, waited) + found.within("now ttr_mean_s", Z99):
+    predicted, waited = whole["now ttr_mean_s"], observed["waited_us"] / timed / 1e6
+    if abs(predicted - waited) > 2 * TIMES_WITHIN * max(predicted, waited) + found.within("now ttr_mean_s", Z99):
         return [
-            f"{_IN_USE} let messages recover after {said:.3g} s, on average, and they did after {waited:.3g} s. {_HELP}"
+            f"{_IN_USE} let messages recover after {predicted:.3g} s, on average, and they did after {waited:.3g} s. "
+            f"{_HELP}"
         ]
     return []
 
@@ -279,28 +281,30 @@ def _not_as_observed_apart(
     `effect`: how many messages tell as much as one independent message would.
     """
     version = (observed or {}).get("policy_version") or ""
-    if version not in history.told.versions:
+    if version not in history.histories.versions:
         return []
-    told = history.told
-    # of a message that failed once, or whose times are not known, nothing can be said
-    mine = (told.version == told.versions.index(version)) & ((told.lo > 0) | (told.hi != NEVER))
+    histories = history.histories
+    # of a message that failed once, or whose times are not known, nothing can be concluded
+    mine = (histories.version == histories.versions.index(version)) & ((histories.lo > 0) | (histories.hi != NEVER))
     cells = []
     names = ("", " in the first half of the time", " in the second half")
     for name, half, part in zip(names, _spans(history), (history, *halved), strict=True):
         for row in part.backtest([present], by="fingerprint", destination=destination):
             if row.error_fingerprint is None or row.extrapolated_share > OFF:
                 continue
-            group = told.groups.index((row.destination or "", row.error_fingerprint))
-            these = mine & half & (told.group == group)
-            messages = float(told.n[these].sum())
+            group = histories.groups.index((row.destination or "", row.error_fingerprint))
+            these = mine & half & (histories.group == group)
+            messages = float(histories.n[these].sum())
             if messages >= LEAST:
-                did = float(told.n[these & (told.hi != NEVER)].sum()) / messages
+                did = float(histories.n[these & (histories.hi != NEVER)].sum()) / messages
                 cells.append((row.error_fingerprint, name, row.p_recover, did, messages, row.extrapolated_share))
-    for fingerprint, name, said, did, messages, unknown in cells:
+    for fingerprint, name, predicted, did, messages, unknown in cells:
         chance = math.sqrt(max(did * (1 - did), 1 / messages) / messages * effect)
-        if abs(said - did) > OFF + unknown + largest_of(len(cells)) * chance:
+        if abs(predicted - did) > OFF + unknown + largest_of(len(cells)) * chance:
             failure = f"failure {fingerprint[:12]}" if fingerprint else "failures without a fingerprint"
-            return [f"{_IN_USE} recover {said:.1%} of the messages with {failure}{name}, and {did:.1%} did. {_HELP}"]
+            return [
+                f"{_IN_USE} recover {predicted:.1%} of the messages with {failure}{name}, and {did:.1%} did. {_HELP}"
+            ]
     return []
 
 
@@ -309,7 +313,7 @@ _HELP: Final = "An arm, or another policy named as the one in use, would help"
 
 
 def _spans(history: History) -> tuple[Bools, Bools, Bools]:
-    first, second = halves(history.told)
+    first, second = halves(history.histories)
     every: Bools = first | second
     return every, first, second
 

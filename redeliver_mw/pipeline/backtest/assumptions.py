@@ -81,20 +81,22 @@ def results(observed: Iterable[Mapping[str, Any]], destination: str | None) -> t
     return tuple(found)
 
 
-def figures(told: Observations, blocks: Blocks, hosts: Iterable[Mapping[str, Any]] = ()) -> tuple[Figure, ...]:
+def figures(histories: Observations, blocks: Blocks, hosts: Iterable[Mapping[str, Any]] = ()) -> tuple[Figure, ...]:
     """Return what was looked for in the histories of one destination, and found.
 
-    `hosts`: rows with `host`, `retries` and `recovered`, of that destination. Nothing is said of what cannot be
+    `hosts`: rows with `host`, `retries` and `recovered`, of that destination. Nothing is returned for what cannot be
     compared, as where all messages are of one half.
     """
-    most = int(np.argmax(summed(told.version, told.n, 0))) if len(told.n) else 0
-    mine = told.version == most  # a policy that was changed changes what recovers
-    first, second = halves(told)
+    most = int(np.argmax(summed(histories.version, histories.n, 0))) if len(histories.n) else 0
+    mine = histories.version == most  # a policy that was changed changes what recovers
+    first, second = halves(histories)
     found = [
-        _recovery("healing", ("in the first half of the time", "in the second"), told, mine, (first, second), blocks),
-        _mix(told, (first, second), blocks),
-        _volume(told, first, blocks),
-        _recovery("load", ("of the busiest times", "of the calm ones"), told, mine, _busy(told), blocks),
+        _recovery(
+            "healing", ("in the first half of the time", "in the second"), histories, mine, (first, second), blocks
+        ),
+        _mix(histories, (first, second), blocks),
+        _volume(histories, first, blocks),
+        _recovery("load", ("of the busiest times", "of the calm ones"), histories, mine, _busy(histories), blocks),
         _hosts(hosts),
     ]
     return tuple(one for one in found if one is not None)
@@ -103,14 +105,14 @@ def figures(told: Observations, blocks: Blocks, hosts: Iterable[Mapping[str, Any
 def _recovery(
     subject: Subject,
     names: tuple[str, str],
-    told: Observations,
+    histories: Observations,
     mine: Bools,
     sides: tuple[Bools, Bools],
     blocks: Blocks,
 ) -> Figure | None:
     """Compare the shares that recovered on two sides."""
-    healed = told.hi != NEVER
-    parts = [_by_block(told, blocks, mine & side & which) for side in sides for which in (healed, ~healed)]
+    healed = histories.hi != NEVER
+    parts = [_by_block(histories, blocks, mine & side & which) for side in sides for which in (healed, ~healed)]
     sums = [float(part.sum()) for part in parts]
     if min(sums[0] + sums[1], sums[2] + sums[3]) < LEAST:
         return None
@@ -129,18 +131,18 @@ def _difference(sums: Floats) -> Floats:
     return found
 
 
-def _mix(told: Observations, sides: tuple[Bools, Bools], blocks: Blocks) -> Figure | None:
+def _mix(histories: Observations, sides: tuple[Bools, Bools], blocks: Blocks) -> Figure | None:
     """Compare what failed in the two halves: how many messages would have to fail otherwise to make them alike."""
-    shares = [summed(told.group[side], told.n[side], len(told.groups)) for side in sides]
-    if min(float(one.sum()) for one in shares) < LEAST or len(told.groups) < 2:
+    shares = [summed(histories.group[side], histories.n[side], len(histories.groups)) for side in sides]
+    if min(float(one.sum()) for one in shares) < LEAST or len(histories.groups) < 2:
         return None
     change = shares[1] / shares[1].sum() - shares[0] / shares[0].sum()
     apart = float(np.abs(change).sum()) / 2
     most = int(np.argmax(np.abs(change)))
-    this = told.group == most
-    parts = [_by_block(told, blocks, side & which) for side in sides for which in (this, ~this)]
-    error = _jackknife(np.array(parts), _difference, among=max(len(told.groups), _MANY))
-    name = told.groups[most][1][:12] or "without a fingerprint"
+    this = histories.group == most
+    parts = [_by_block(histories, blocks, side & which) for side in sides for which in (this, ~this)]
+    error = _jackknife(np.array(parts), _difference, among=max(len(histories.groups), _MANY))
+    name = histories.groups[most][1][:12] or "without a fingerprint"
     text = (
         f"{apart:.1%} of the messages failed otherwise in the second half of the time than in the first; failure "
         f"{name} changed most, by {change[most] * 100:+.1f} points (chance makes up to {_points(error)})"
@@ -148,10 +150,10 @@ def _mix(told: Observations, sides: tuple[Bools, Bools], blocks: Blocks) -> Figu
     return Figure(subject="failures", text=text, broken=abs(float(change[most])) > max(POINTS, error))
 
 
-def _volume(told: Observations, first: Bools, blocks: Blocks) -> Figure | None:
+def _volume(histories: Observations, first: Bools, blocks: Blocks) -> Figure | None:
     """Compare how many messages failed in the two halves; chance is how much blocks of one half differ."""
-    early, late = float(told.n[first].sum()), float(told.n[~first].sum())
-    of_first = _by_block(told, blocks, first)
+    early, late = float(histories.n[first].sum()), float(histories.n[~first].sum())
+    of_first = _by_block(histories, blocks, first)
     inside = [blocks.weights[(of_first > 0) == half] for half in (True, False)]
     if min(early, late) < LEAST or min(map(len, inside)) < 2:
         return None
@@ -161,19 +163,19 @@ def _volume(told: Observations, first: Bools, blocks: Blocks) -> Figure | None:
     return Figure(subject="volume", text=text, broken=abs(late - early) > max(allowed, 0.1 * (early + late)))
 
 
-def _busy(told: Observations) -> tuple[Bools, Bools]:
+def _busy(histories: Observations) -> tuple[Bools, Bools]:
     """Return the histories of the fewest stretches of time that hold half of the messages, and the others."""
-    counts = summed(told.slice, told.n, 0)
+    counts = summed(histories.slice, histories.n, 0)
     order = np.argsort(-counts, kind="stable")
     before = np.cumsum(counts[order]) - counts[order]
     busy = np.zeros(len(counts), dtype=np.bool_)
     busy[order[before < _BUSY * counts.sum()]] = True
-    chosen: Bools = busy[told.slice]
+    chosen: Bools = busy[histories.slice]
     return chosen, ~chosen
 
 
 def _hosts(rows: Iterable[Mapping[str, Any]]) -> Figure | None:
-    """Compare each host's retries with those of all others; the one that is farthest off is told of."""
+    """Compare each host's retries with those of all others; the one that is farthest off is returned."""
     known = [row for row in rows if row["retries"] >= LEAST]
     if len(known) < 2:
         return None
@@ -196,8 +198,8 @@ def _variance(share: Floats, n: Floats) -> Floats:
     return found
 
 
-def _by_block(told: Observations, blocks: Blocks, wanted: Bools) -> Floats:
-    return summed(blocks.number[wanted], told.n[wanted], len(blocks.weights))
+def _by_block(histories: Observations, blocks: Blocks, wanted: Bools) -> Floats:
+    return summed(blocks.number[wanted], histories.n[wanted], len(blocks.weights))
 
 
 def _jackknife(parts: Floats, statistic: Callable[[Floats], Floats], among: int = 1) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from ..arrays import Bools, Floats
 from .evaluation import BEYOND, Mixture
 from .history import History
-from .observations import ObservationRow, Observations, told
+from .observations import ObservationRow, Observations, observations_of
 from .rows import COUNTS_WITHIN
 
 LEAST: Final = 50  # messages on either side, or there is nothing to compare
@@ -53,23 +53,23 @@ class Check:
         return self.predicted - self.observed
 
     def __str__(self) -> str:
-        told = (
+        sentence = (
             f"{self.destination}: the histories of other policies say that {self.predicted:.1%} of the {self.messages} "
             f"messages of policy {self.policy_version or 'without a version'} recover within {self.within_s:.3g} s; "
             f"{self.observed:.1%} did ({self.observed_lo:.1%} to {self.observed_hi:.1%})"
         )
         if not self.wrong:
-            return f"{told}. The back-test holds here"
+            return f"{sentence}. The back-test holds here"
         why = "recovery depends on the policy, or the times were not alike"
-        return f"{told}. The back-test is {abs(self.off) * 100:.1f} points off here: {why}"
+        return f"{sentence}. The back-test is {abs(self.off) * 100:.1f} points off here: {why}"
 
 
 def how_wrong(rows: Iterable[ObservationRow]) -> list[Check]:
-    """One check for each destination and policy version with enough messages, and enough of others to foretell it.
+    """Return a check for each destination and policy version with enough messages, and enough of others to predict it.
 
-    `rows` as for `History`. No checks where history knows one policy only: then nothing can be said.
+    `rows` as for `History`. No checks where history knows one policy only: then nothing can be checked.
     """
-    every = told(rows)
+    every = observations_of(rows)
     checks = []
     for destination in every.destinations:
         here = every.at(destination)
@@ -118,14 +118,14 @@ def _compared(destination: str, version: str, ours: _Side, theirs: _Side) -> Che
     both = ours.knows(times) & theirs.knows(times)
     n, m = ours.messages[:, None] * both, theirs.messages[:, None] * both
     share = n / np.maximum(n.sum(axis=0), 1.0)
-    (seen, seen_guess), (said, said_guess) = ours.at(times), theirs.at(times)
-    observed, predicted = (share * seen).sum(axis=0), (share * said).sum(axis=0)
-    guess, own = (share * said_guess).sum(axis=0), (share * seen_guess).sum(axis=0)
+    (seen, seen_guess), (others, others_guess) = ours.at(times), theirs.at(times)
+    observed, predicted = (share * seen).sum(axis=0), (share * others).sum(axis=0)
+    guess, own = (share * others_guess).sum(axis=0), (share * seen_guess).sum(axis=0)
     enough = np.minimum(n.sum(axis=0), m.sum(axis=0)) >= LEAST
     sure = np.flatnonzero(enough & (np.maximum(guess, own) <= COUNTS_WITHIN))
     if not len(sure):
         return None
-    spread = (share**2 * (_variance(seen, n) + _variance(said, m))).sum(axis=0)
+    spread = (share**2 * (_variance(seen, n) + _variance(others, m))).sum(axis=0)
     allowed = COUNTS_WITHIN + _Z * np.sqrt(spread) + guess + own
     off = np.abs(predicted - observed)
     wanted = [int(sure[np.argmin(np.abs(observed[sure] - part * observed[sure[-1]]))]) for part in _PARTS]

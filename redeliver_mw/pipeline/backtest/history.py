@@ -17,7 +17,7 @@ from ..arrays import Bools
 from .attempt_times import AttemptTimes, TimesByGroup
 from .curves import Curves, curves_again, curves_of
 from .evaluation import SUMS, Evaluation, Mixture, evaluate, quantiles
-from .observations import ObservationRow, Observations, told
+from .observations import ObservationRow, Observations, observations_of
 from .pareto_front import with_front
 from .rows import BacktestRow, Candidate, GroupKey, row_of
 from .strata import Stratification, Stratum
@@ -48,9 +48,9 @@ class History:
         attempt_times: Iterable[ObservationRow] = (),
         attempt_s: float = 0.0,
     ) -> None:
-        told_rows = rows if isinstance(rows, Observations) else told(rows)
-        taking = TimesByGroup(told_rows.groups, attempt_times, AttemptTimes.constant(attempt_s)).of
-        self._take(told_rows, taking, error_types or {}, at_once)
+        observations = rows if isinstance(rows, Observations) else observations_of(rows)
+        taking = TimesByGroup(observations.groups, attempt_times, AttemptTimes.constant(attempt_s)).of
+        self._take(observations, taking, error_types or {}, at_once)
 
     def _take(
         self,
@@ -60,7 +60,7 @@ class History:
         at_once: Collection[str],
     ) -> None:
         cells = histories.cells()
-        self.told = histories
+        self.histories = histories
         self.curves: Curves = curves_of(histories.groups, histories.intervals(cells), cells)
         self._taking, self._error_types, self._at_once = taking, error_types, at_once
         self._sorting = Stratification(histories.groups, error_types, at_once, taking)
@@ -70,8 +70,8 @@ class History:
         """Return what is known of one destination alone: this history itself, if there is no other one."""
         if self.destinations == (destination,):
             return self
-        taking = dict(zip(self.told.groups, self._taking, strict=True))
-        here = self.told.at(destination)
+        taking = dict(zip(self.histories.groups, self._taking, strict=True))
+        here = self.histories.at(destination)
         found = History.__new__(History)
         found._take(here, tuple(taking[group] for group in here.groups), self._error_types, self._at_once)
         return found
@@ -79,27 +79,27 @@ class History:
     def only(self, wanted: Bools) -> History:
         """Return what some of the histories tell by themselves."""
         found = History.__new__(History)
-        found._take(self.told.where(wanted), self._taking, self._error_types, self._at_once)
+        found._take(self.histories.where(wanted), self._taking, self._error_types, self._at_once)
         return found
 
     def without(self, left_out: Bools) -> History:
         """Return what the histories but these tell, to see how much hangs on them; its rows are never flagged."""
         found = copy(self)
-        found.told = self.told.where(~left_out)
+        found.histories = self.histories.where(~left_out)
         cells = self.curves.cells
-        found.curves = curves_again(self.curves, found.told.intervals(cells))
+        found.curves = curves_again(self.curves, found.histories.intervals(cells))
         found._mixtures = {}
         return found
 
     @property
     def destinations(self) -> tuple[str, ...]:
         """Where messages failed, sorted."""
-        return self.told.destinations
+        return self.histories.destinations
 
     def horizon(self, destination: str | None = None) -> float:
         """So far history has looked there, or anywhere; seconds. ConfigError for a destination without failures."""
         self._must_know(destination)
-        here = [destination in (None, name) for name, _ in self.told.groups]
+        here = [destination in (None, name) for name, _ in self.histories.groups]
         return float(self.curves.horizon[here].max())
 
     def backtest(
@@ -149,7 +149,7 @@ class History:
             yield GroupKey(None, None), every
         if by == "all" and destination is None:
             return
-        places = np.array([place for place, _ in self.told.groups], dtype=object)
+        places = np.array([place for place, _ in self.histories.groups], dtype=object)
         for name in self.destinations if destination is None else (destination,):
             mine = every & (places == name)
             if mine.any():
@@ -157,7 +157,7 @@ class History:
             for number in np.flatnonzero(mine) if by == "fingerprint" else ():
                 one = np.zeros_like(mine)
                 one[number] = True
-                yield GroupKey(name, self.told.groups[number][1]), one
+                yield GroupKey(name, self.histories.groups[number][1]), one
 
     def _rows(
         self, names: Sequence[str], units: Sequence[Sequence[Stratum]], place: GroupKey, wanted: Bools

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ...policy import RedeliveryPolicy
-from ..errors import LakeError, told
+from ..errors import LakeError, readable_errors
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
 from ..report.backtest_input import in_use
@@ -74,7 +74,7 @@ def known(
 
     days, place = whole_days(since, until), lake if isinstance(lake, Lake | MartSet) else Lake(lake)
     marts = place if isinstance(place, MartSet) else place.marts()
-    with told(marts.root):
+    with readable_errors(marts.root):
         messages = marts.mart(spark, "messages")
         for bound, sign in zip(days, (">=", "<"), strict=True):
             if bound is not None:
@@ -119,7 +119,7 @@ def policies_in_use(
     from ..report import aggregate
 
     place = lake if isinstance(lake, Lake | MartSet) else Lake(lake)
-    with told(place.root):
+    with readable_errors(place.root):
         return in_use(_collected(aggregate.policies(place.events(spark, since, until))))
 
 
@@ -131,7 +131,7 @@ def longest_outages(rows: Iterable[ObservationRow], buckets: int) -> dict[str, f
     """Return the longest outage of each destination as a share of the time, from rows with `bucket` and `n`.
 
     An outage is a run of buckets with far more failures than the usual one has; 0 if there was none. Messages that fail
-    in one outage recover together, so they tell no more than one message would: whatever is said of chance has to count
+    in one outage recover together, so they tell no more than one message would: an estimate of chance has to count
     outages, and therefore has to know how long they are.
     """
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(buckets))

@@ -69,8 +69,8 @@ def attempt_times(messages: DataFrame) -> DataFrame:
             transform({_ACCEPTED}, step -> struct('success' AS kind, step.handler_us AS us)),
             {_LATE})
     """)
-    told = messages.select("destination", "fingerprint", sf.explode(steps).alias("step"))
-    counted = told.select("destination", "fingerprint", "step.kind", "step.us").where("us IS NOT NULL")
+    steps_of = messages.select("destination", "fingerprint", sf.explode(steps).alias("step"))
+    counted = steps_of.select("destination", "fingerprint", "step.kind", "step.us").where("us IS NOT NULL")
     binned = counted.withColumn("bin", sf.expr(as_sql("us")))  # what is below 0 falls into the first bin
     return binned.groupBy("destination", "fingerprint", "kind", "bin").agg(sf.count("*").alias("n"))
 

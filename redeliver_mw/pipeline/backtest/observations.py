@@ -81,7 +81,7 @@ class Observations:
         return counted(self.group, np.minimum(lo, hi - 1), hi, self.n, len(self.groups))
 
 
-def told(rows: Iterable[ObservationRow]) -> Observations:
+def observations_of(rows: Iterable[ObservationRow]) -> Observations:
     """Return the histories of rows as schemas.RECOVERY has them, in any order; of other columns only `slice` is read.
 
     ConfigError for what is no such row, and if there is none at all.

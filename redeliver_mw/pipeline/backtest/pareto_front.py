@@ -19,7 +19,7 @@ _LINES: Final = 500  # that are compared with all at a time
 
 
 def with_front(rows: Sequence[BacktestRow]) -> list[BacktestRow]:
-    """The rows of one destination and failure, `pareto` told.
+    """Return the rows of one destination and failure with `pareto` filled in.
 
     Fewer dead letters, fewer attempts per message, a shorter time in which 95 % of the recoveries have come: a row is
     on the front if no other is at least as good in all three and better in one. What is extrapolated takes no part: it

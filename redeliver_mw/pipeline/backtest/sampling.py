@@ -58,12 +58,12 @@ class StandardErrors:
         return 0.0 if error == 0 else student(z, self.freedom) * error
 
 
-def blocks_of(told: Observations, outage_share: float = 0.0) -> Blocks:
+def blocks_of(histories: Observations, outage_share: float = 0.0) -> Blocks:
     """Cut histories into at most MOST blocks, each longer than an outage that takes such a share of the time."""
-    slices = int(told.slice.max(initial=0)) + 1
+    slices = int(histories.slice.max(initial=0)) + 1
     length = max(1, math.ceil(slices / MOST), math.ceil(outage_share * slices) + (1 if outage_share > 0 else 0))
-    numbers = np.minimum(told.slice // length, max(slices // length - 1, 0))
-    return Blocks(numbers, summed(numbers, told.n, 0))
+    numbers = np.minimum(histories.slice // length, max(slices // length - 1, 0))
+    return Blocks(numbers, summed(numbers, histories.n, 0))
 
 
 def spread(blocks: Blocks, whole: Statistics, without: Callable[[Bools], Statistics]) -> StandardErrors:
@@ -91,11 +91,11 @@ def with_sampling(
     destination: str | None = None,
     outage_share: float = 0.0,
 ) -> list[BacktestRow]:
-    """Return the rows with bounds that allow for chance as well: the 95 % interval of what can be told.
+    """Return the rows with bounds that allow for chance as well: the 95 % interval.
 
-    Where all histories are of one stretch of time, nothing can be told of chance, and the rows are as they were.
+    Where all histories are of one stretch of time, chance cannot be estimated, and the rows are as they were.
     """
-    blocks = blocks_of(history.told, outage_share)
+    blocks = blocks_of(history.histories, outage_share)
     if np.count_nonzero(blocks.weights) < 2:
         return list(rows)
 
@@ -122,18 +122,18 @@ def _key(row: BacktestRow) -> tuple[str, str | None, str | None]:
     return row.candidate, row.destination, row.error_fingerprint
 
 
-def halves(told: Observations) -> tuple[Bools, Bools]:
+def halves(histories: Observations) -> tuple[Bools, Bools]:
     """Return which histories belong to the first half of the time, and which to the second."""
-    slices = int(told.slice.max(initial=0)) + 1
-    first: Bools = told.slice < slices // 2
+    slices = int(histories.slice.max(initial=0)) + 1
+    first: Bools = histories.slice < slices // 2
     return first, ~first
 
 
-def stretches(told: Observations) -> dict[Stretch, Bools]:
+def stretches(histories: Observations) -> dict[Stretch, Bools]:
     """Return which histories belong to which part of the time, for the parts that are compared."""
-    first, second = halves(told)
-    slices = int(told.slice.max(initial=0)) + 1
-    late: Bools = told.slice >= slices * 3 // 4
+    first, second = halves(histories)
+    slices = int(histories.slice.max(initial=0)) + 1
+    late: Bools = histories.slice >= slices * 3 // 4
     return {"the first half": first, "the second": second, "the first three quarters": ~late, "the last": late}
 
 

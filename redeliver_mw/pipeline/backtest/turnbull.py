@@ -133,12 +133,12 @@ def _step(p: Floats, seen: Intervals, leaning: Floats, every: Floats) -> Floats:
 
 
 def likelihood(p: Floats, seen: Intervals, prior: Floats, strength: float) -> Floats:
-    """What no step of EM makes smaller, for each group: the log likelihood, the prior's messages counted in."""
+    """Return what no step of EM makes smaller, for each group: the log likelihood, with the prior's messages."""
     below = np.concatenate([np.zeros((len(p), 1)), np.cumsum(p, axis=1)], axis=1)
     inside = below[seen.group, seen.hi] - below[seen.group, seen.lo]
-    told = summed(seen.group, seen.n * np.log(np.maximum(inside, 1e-300)), seen.groups)
-    leant: Floats = strength * (prior * np.log(np.maximum(p, 1e-300))).sum(axis=1)
-    return told + leant
+    seen_part = summed(seen.group, seen.n * np.log(np.maximum(inside, 1e-300)), seen.groups)
+    prior_part: Floats = strength * (prior * np.log(np.maximum(p, 1e-300))).sum(axis=1)
+    return seen_part + prior_part
 
 
 def turnbull_estimate(

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import counted
-from ..errors import LakeError, told
+from ..errors import LakeError, readable_errors
 from ..lake.lake import Lake
 from ..lake.parquet_writer import DayWriter
 from ..manifests import DataFile, new_run, now_us
@@ -63,7 +63,7 @@ def _with_staged(lake: Lake, error: LakeError) -> LakeError:
 
 
 def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
-    with told(lake.root):
+    with readable_errors(lake.root):
         manifests = read_all(lake.files)
         _remove_dead(lake, {one.run for one in manifests})
         remove_torn(lake.files)
@@ -80,7 +80,7 @@ def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
 
 def gather_looked(lake: Lake, found: list[StagedBatch]) -> Gathered:
     """Add letters that their broker still owns; a letter that was looked at before does not become a second row."""
-    with told(lake.root):
+    with readable_errors(lake.root):
         return _Gathering(lake, read_all(lake.files), found, BROKER).publish()
 
 

@@ -12,7 +12,7 @@ from ...adapter.registry import adapter_for
 from ...dead_letters import BrokerClient
 from ...errors import ConfigError
 from ...message import Destination
-from ..errors import told
+from ..errors import readable_errors
 from ..lake.lake import Lake
 from ..manifests import new_run
 from .commit import gather, gather_looked
@@ -36,7 +36,7 @@ def peek(url: str, queue: Destination, lake: str | os.PathLike[str], batch: int)
         found = asking.depth(queue)
         letters = asking.browse(queue, found) if found else ()
     place = Lake(lake, create=True)
-    with place.locked(TABLE), told(place.root):
+    with place.locked(TABLE), readable_errors(place.root):
         earlier = gather(place)
         run = new_run()
         stage = StagingArea(place.root, lambda: run_of(adapter, run, queue, BROKER), 0, LOOKED)

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts dead letters to rows of the table `dead_letters`, with their ids.
 
-`dl_id` is as in API section 6, except for the ordinal, which is added when all staged letters are compared. Two more
-columns are used until then, and not kept: `known_by`, the kind of the id (`copy`: our own copy's id; `id`: a message
-id; empty: a digest of the letter's contents), and `may_be_back`: the letter may have been delivered before.
+`dl_id` is the id that docs/drain.md describes, except for the ordinal, which is added when all staged letters are
+compared. Two more columns are used until then, and not kept: `known_by`, the kind of the id (`copy`: our own copy's
+id; `id`: a message id; empty: a digest of the letter's contents), and `may_be_back`: the letter may have been
+delivered before.
 """
 
 from __future__ import annotations
@@ -144,8 +145,8 @@ def _identity(
     copy_id = headers.get(PREFIX + "copy_id", "")
     if _ID.fullmatch(copy_id):
         return copy_id, "copy" if letter.evidence == "ours" else "id" if delivery.message_id else ""
-    told = (run.broker, run.dlq.short, delivery.message_id, died_us, death.count if death else 0)
-    seed = json.dumps(told).encode()
+    native = (run.broker, run.dlq.short, delivery.message_id, died_us, death.count if death else 0)
+    seed = json.dumps(native).encode()
     return hashlib.sha256(seed + body).hexdigest()[:32], "id" if delivery.message_id else ""
 
 

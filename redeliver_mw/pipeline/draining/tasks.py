@@ -25,7 +25,7 @@ from ...adapter.registry import adapter_for
 from ...dead_letters import BrokerClient, QueueDrain
 from ...errors import RedeliverError
 from ...message import Destination
-from ..errors import LakeError, lake_error, told
+from ..errors import LakeError, lake_error, readable_errors
 from ..files import files_at
 from ..manifests import new_run
 from ..progress import Progress
@@ -172,7 +172,7 @@ class Rounds:
         work = DrainTask(self._lake.root, new_run(), order.url, order.queue, quotas, order.batch)
         numbers = self._spark.range(0, tasks, 1, tasks)
         try:
-            with told(self._lake.root):
+            with readable_errors(self._lake.root):
                 begin(self._lake.files, work.run)
                 with self._watched(work, letters):
                     sent = numbers.mapInArrow(partial(run_tasks, work), REPORT).collect()

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
-from ..errors import lake_error, told
+from ..errors import lake_error, readable_errors
 from ..manifests import TICKS, DataFile, Manifest, new_run, now_us, run_folders, to_json
 from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
@@ -82,7 +82,7 @@ def compact(
     with target.locked():
         manifests = target.manifests()
         found = unread(listed, manifests)
-        with told(target.root):
+        with readable_errors(target.root):
             _remove_dead(target, {manifest.run for manifest in manifests})
             if not found.new and not found.copies:
                 return _summary(None, found, listed)

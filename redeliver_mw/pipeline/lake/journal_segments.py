@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...errors import ConfigError
-from ..errors import told
+from ..errors import readable_errors
 from ..files import FileEntry, Files, files_at
 from ..manifests import Manifest, SegmentEntry
 from .task_messages import SegmentPiece
@@ -86,7 +86,7 @@ def list_journal(place: str | os.PathLike[str]) -> JournalListing:
             cure="Give the folder that `App(journal=…)` writes to",
             code="journal-missing",
         )
-    with told(folder):
+    with readable_errors(folder):
         listed = files.entries()
     entries = [entry for entry in listed if not entry.is_folder]
     below = dict(_below(files, [entry.name for entry in listed if entry.is_folder], _DEEP))
@@ -124,7 +124,7 @@ def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:
     fresh = [segment for segment in journal.segments if (segment.name, segment.size) not in known]
     new: list[ListedSegment] = []
     copies: list[ListedSegment] = []
-    with told(journal.folder):
+    with readable_errors(journal.folder):
         fresh.sort(key=lambda segment: (os.stat(segment.path).st_mtime_ns, segment.name))
         for segment in fresh:
             marked = replace(segment, mark=_mark(segment))

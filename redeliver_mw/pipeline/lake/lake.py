@@ -31,7 +31,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from .. import schemas
-from ..errors import LakeError, no_lake, told
+from ..errors import LakeError, no_lake, readable_errors
 from ..files import Files, files_at
 from ..manifests import Manifest, new_run, read_manifests
 from ..time_range import TimeBound, span
@@ -59,14 +59,14 @@ class Lake:
         self.files: Files = files_at(root)
         self.root = self.files.url()
         self._locks: dict[str, int] = {}
-        with told(self.root):
+        with readable_errors(self.root):
             if create:
                 _make(self.files)
             _check(self.files)
 
     def manifests(self) -> list[Manifest]:
         """Return the manifests of all compactions, the oldest run first."""
-        with told(self.root):
+        with readable_errors(self.root):
             return read_manifests(self.files)
 
     def events(
@@ -116,7 +116,7 @@ class Lake:
         from ..draining.staging import TABLE
 
         wanted = span(since, until)
-        with told(self.root):
+        with readable_errors(self.root):
             manifests = read_all(self.files)
         if not manifests:
             raise LakeError(
@@ -138,7 +138,7 @@ class Lake:
 
     def marts(self) -> MartSet:
         """Open the marts as they were published last, all of one run. Raises LakeError if they never were."""
-        with told(self.root):
+        with readable_errors(self.root):
             if (found := current(self.files)) is None:
                 raise LakeError(
                     "its marts are not there yet", where=self.root, cure=MAKE_THEM, code="lake-part-missing"
@@ -152,10 +152,10 @@ class Lake:
         """
         ddl = ddl_of(name)
         if name in schemas.MARTS:
-            with told(self.root):
+            with readable_errors(self.root):
                 found = current(self.files)
             return MartSet(self, found or SetManifest("", 0)).mart(spark, name)
-        with told(self.root):
+        with readable_errors(self.root):
             if (single := pointer(self.files, name)) is None:
                 raise LakeError(
                     f"the table {name!r} is not there yet",
@@ -213,7 +213,7 @@ class Lake:
 
     def _publish_single(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
         run, folder = new_run(), f"marts/{name}"
-        with self.locked("marts"), told(self.root):
+        with self.locked("marts"), readable_errors(self.root):
             before = pointer(self.files, name)
             try:
                 written = write_table(self, spark, name, frame, f"{folder}/run={run}")

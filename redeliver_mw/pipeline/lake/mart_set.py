@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...errors import ConfigError
 from .. import schemas
-from ..errors import LakeError, told
+from ..errors import LakeError, readable_errors
 from ..files import Files
 from ..manifests import Manifest, new_run, now_us
 from ..time_range import TimeBound, TimeRange
@@ -126,7 +126,7 @@ class MartSet:
             raise LakeError(
                 f"the mart {name!r} is not there yet", where=self.root, cure=MAKE_THEM, code="lake-part-missing"
             )
-        with told(self.root):
+        with readable_errors(self.root):
             _require(self.lake.files, name, found.files)
             return self.lake.read(spark, ddl, found.files, base="marts")
 
@@ -208,7 +208,7 @@ def new_marts(lake: MartLake, spark: SparkSession, *, keep: bool = False) -> Ite
     With `keep` the marts that are not written are those of the previous set. Raises LakeError if another process makes
     marts.
     """
-    with lake.locked("marts"), told(lake.root):
+    with lake.locked("marts"), readable_errors(lake.root):
         base: Mapping[str, MartFiles] = {}
         try:
             before = current(lake.files)

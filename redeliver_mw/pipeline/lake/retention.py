@@ -17,7 +17,7 @@ from ...errors import ConfigError
 from ..draining.commit import gather
 from ..draining.manifests import BROKER, Gathered, read_all, to_json
 from ..draining.staging import TABLE, batches
-from ..errors import told
+from ..errors import readable_errors
 from ..manifests import DataFile, now_us
 from ..replaying.registry import all_begun, remove_borrowed, sent_letters
 from ..time_range import DAY_US, TimeBound, before_us, day_of
@@ -60,7 +60,7 @@ def forget(
     """
     until_us = _day(before)
     place = lake if isinstance(lake, Lake) else Lake(lake)
-    with place.locked(TABLE), told(place.root):
+    with place.locked(TABLE), readable_errors(place.root):
         if execute:
             gather(place)
         manifests = read_all(place.files)

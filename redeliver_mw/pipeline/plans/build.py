@@ -38,7 +38,7 @@ from .plan_file import ABOUT, PlanFile, path_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-_TOLD: Final = 5  # errors of a transform that are kept
+_ERRORS_KEPT: Final = 5  # errors of a transform that are kept
 _SENT_NAMES: Final = [column.split()[0] for column in SENT.split(", ")]
 _BUCKET_PLACE: Final = "plan_id STRING, folder STRING, bucket INT"
 _SHOWN: Final = "dl_id STRING, shown BINARY"
@@ -170,7 +170,7 @@ class PlanBuild:
     def _errors(self, fates: DataFrame, groups: Iterable[Row]) -> tuple[tuple[str, str], ...]:
         if all(row["why"] != FAILED for row in groups):
             return ()
-        failed = fates.where(f"why = '{FAILED}'").select("dl_id", "detail").orderBy("dl_id").limit(_TOLD)
+        failed = fates.where(f"why = '{FAILED}'").select("dl_id", "detail").orderBy("dl_id").limit(_ERRORS_KEPT)
         return tuple((row["dl_id"], row["detail"]) for row in failed.collect())
 
 

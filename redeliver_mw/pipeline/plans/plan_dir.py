@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...errors import ConfigError
-from ..errors import told
+from ..errors import readable_errors
 from ..files import Files, files_at
 from .plan_file import ABOUT, LEFT_OUT, LETTERS
 
@@ -27,7 +27,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Files]:
     process makes a plan in it.
     """
     files = files_at(folder, "plan")
-    with told(files.url()):
+    with readable_errors(files.url()):
         _check(files)
         os.makedirs(files.url(), exist_ok=True)
         with files.locked(_LOCK, "plan"):
@@ -49,7 +49,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Files]:
 def check_folder(folder: str | os.PathLike[str]) -> None:
     """Raise ConfigError if no plan can be made in the folder."""
     files = files_at(folder, "plan")
-    with told(files.url()):
+    with readable_errors(files.url()):
         _check(files)
 
 

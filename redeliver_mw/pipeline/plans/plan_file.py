@@ -170,8 +170,8 @@ def _hash(about: Mapping[str, Any]) -> str:
 
     It covers the other files, whose hashes are in `plan.json`.
     """
-    said = {name: value for name, value in about.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    hashed = {name: value for name, value in about.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _to_json(plan: Plan) -> dict[str, Any]:

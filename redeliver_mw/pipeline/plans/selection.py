@@ -88,7 +88,7 @@ def check_condition(spark: SparkSession, where: str) -> None:
                 _refuse_users_functions(spark, where)
             _ = empty.where(where).schema  # over Connect nothing is checked before this line
     except PySparkException as error:
-        raise _told(error, where, empty.columns) from None
+        raise _condition_error(error, where, empty.columns) from None
 
 
 def _bare(where: str) -> str:
@@ -202,8 +202,8 @@ def blamed_on(where: str | None) -> Iterator[None]:
     except Exception as error:
         if where is None or not (found := _OF_A_VALUE.search(str(error))):
             raise
-        said = redact(found[2].partition(". ")[0])
-        what = f"a letter has a value that it cannot bear: {said}"
+        reason = redact(found[2].partition(". ")[0])
+        what = f"a letter has a value that it cannot bear: {reason}"
         cure = "Use try_cast, try_divide, try_element_at and their like, which give NULL then"
         raise ConfigError(what, where=f"--where {where}", cure=cure, code="plan-condition") from None
 
@@ -221,7 +221,7 @@ def _unlogged() -> Iterator[None]:
         logger.disabled = before
 
 
-def _told(error: PySparkException, where: str, columns: Sequence[str]) -> ConfigError:
+def _condition_error(error: PySparkException, where: str, columns: Sequence[str]) -> ConfigError:
     kind = error.getCondition() or ""
     if kind.startswith("UNRESOLVED_COLUMN"):
         name = (error.getMessageParameters() or {}).get("objectName", "?")

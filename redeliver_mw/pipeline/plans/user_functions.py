@@ -70,6 +70,6 @@ def _callable(found: Any, where: str) -> Any:
 
 
 def _broken(where: str, error: BaseException) -> ConfigError:
-    said = " ".join(str(error).split())
-    what = f"importing it raises {type(error).__name__}" + (f": {said}" if said else "")
+    text = " ".join(str(error).split())
+    what = f"importing it raises {type(error).__name__}" + (f": {text}" if text else "")
     return ConfigError(what, where=where, cure="Mend that module", code="import-failed")

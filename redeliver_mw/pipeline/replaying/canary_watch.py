@@ -107,15 +107,15 @@ class JournalWatch:
 
     def _line(self, line: bytes) -> None:
         try:
-            said = json.loads(line)
+            record = json.loads(line)
         except ValueError:
             return  # `compact` moves it into quarantine
-        if not isinstance(said, dict) or said.get("replay_id") != self._plan_id:
+        if not isinstance(record, dict) or record.get("replay_id") != self._plan_id:
             return
-        if said.get("outcome") in _DECIDED:
-            self._decided.add(str(said.get("message_key")))
-        if said.get("outcome") in _DIED:
-            self._died.add(str(said.get("message_key")))
+        if record.get("outcome") in _DECIDED:
+            self._decided.add(str(record.get("message_key")))
+        if record.get("outcome") in _DIED:
+            self._died.add(str(record.get("message_key")))
 
 
 class QueueWatch:

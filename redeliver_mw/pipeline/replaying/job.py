@@ -12,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from ..errors import told
+from ..errors import readable_errors
 from ..files import files_at
 from ..progress import Progress
 from .options import BATCH, STOP_AT, WAIT, ReplayOptions, ShareOrCount, Size
@@ -25,7 +25,7 @@ from .preflight import (
     refuse_speculation,
 )
 from .registry import LOCK
-from .report import Replayed, standing_told
+from .report import Replayed, with_standing
 from .sync_connection import SyncConnection
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def replay(
     refuse_speculation(spark)
     where = files_at(folder, "plan")
     plan_for(folder, url)  # gives the best error message for a folder without a plan, before a lock is created there
-    with told(where.url()), where.locked(LOCK, "replay"):
+    with readable_errors(where.url()), where.locked(LOCK, "replay"):
         plan = plan_for(folder, url)
         found = standing(plan)
         refuse_sent_elsewhere(plan)
@@ -90,10 +90,10 @@ def look(folder: str | os.PathLike[str], url: str) -> Replayed:
     from .outcomes import standing
 
     plan = plan_for(folder, url)
-    with told(plan.folder):
+    with readable_errors(plan.folder):
         found = standing(plan)
         with SyncConnection(url) as line:
             refuse_other_broker(line, plan, found.owners)
             missing = missing_targets(line, found)
         about = Replayed(plan_id=plan.plan_id, executed=False, letters=plan.letters, replayed=0)
-        return standing_told(about, found, missing)
+        return with_standing(about, found, missing)

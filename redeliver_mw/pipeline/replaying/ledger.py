@@ -43,7 +43,7 @@ PATIENCE: Final = 10.0
 _AGAIN: Final = 0.05  # seconds between two tries to get the lock
 _FRAME: Final = 512  # bytes of a line without its positions and reasons
 _RESERVE: Final = 16 << 10  # bytes that are reserved at a time, if the disk has them
-_OTHER: Final = "refused, for one more reason than are told apart"
+_OTHER: Final = "refused, for one more reason than are kept apart"
 _NOT_RESERVING: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _RANGES: Final = re.compile(r"[0-9]{1,10}(?:-[0-9]{1,10})?(?:,[0-9]{1,10}(?:-[0-9]{1,10})?)*")
 _WIDEST: Final = 11  # maximum characters of a position, with its comma
@@ -108,14 +108,14 @@ def tries(folder: str) -> dict[int, list[str]]:
 
 def read(paths: Collection[str], plan_id: str) -> LedgerRecord:
     """Return the record of these tries for one bucket. Raises LakeError for a damaged file, and OSError."""
-    told = LedgerRecord()
+    record = LedgerRecord()
     for lines in sorted((list(_lines(path, plan_id)) for path in paths), key=_begun):
         for line in lines[1:]:
             if "intent" in line:
-                told.intend(positions_in(line["intent"]) - told.confirmed)
+                record.intend(positions_in(line["intent"]) - record.confirmed)
             else:
-                told.add(answer_of(line))
-    return told.settle()
+                record.add(answer_of(line))
+    return record.settle()
 
 
 def parsed(line: bytes) -> LedgerLine | None:
@@ -123,8 +123,8 @@ def parsed(line: bytes) -> LedgerLine | None:
     body, mark, crc = line.rpartition(b',"crc":"')
     if not mark or crc != b'%08x"}' % zlib.crc32(body):
         return None
-    said: LedgerLine = json.loads(body + b"}")
-    return said
+    found: LedgerLine = json.loads(body + b"}")
+    return found
 
 
 def answer_of(line: LedgerLine) -> LedgerAnswer:
@@ -148,14 +148,14 @@ def _lines(path: str, plan_id: str) -> Iterator[LedgerLine]:
     whole, _, _torn = content.rpartition(b"\n")
     lines = whole.split(b"\n") if whole else []
     for number, line in enumerate(lines, 1):
-        said = parsed(line)
-        if said is None and number == len(lines) and b"\0" in line:
+        values = parsed(line)
+        if values is None and number == len(lines) and b"\0" in line:
             return  # after a power cut any blocks of a line may be missing
-        if said is None or ("ledger" in said) != (number == 1):
+        if values is None or ("ledger" in values) != (number == 1):
             raise _damaged(path, f"line {number} is damaged")
-        if number == 1 and (said["ledger"] != VERSION or said["plan"] != plan_id):
+        if number == 1 and (values["ledger"] != VERSION or values["plan"] != plan_id):
             raise _damaged(path, "it belongs to another plan, or was written by a newer release")
-        yield said
+        yield values
 
 
 def _damaged(path: str, what: str) -> LakeError:
@@ -163,9 +163,9 @@ def _damaged(path: str, what: str) -> LakeError:
     return LakeError(what, where=path, cure=cure, code="replay-ledger-damaged")
 
 
-def line_of(said: Mapping[str, object]) -> bytes:
+def line_of(values: Mapping[str, object]) -> bytes:
     """Return the line for these values, with its newline."""
-    body = json.dumps(said, separators=(",", ":")).encode()[:-1]
+    body = json.dumps(values, separators=(",", ":")).encode()[:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
@@ -199,8 +199,8 @@ class BucketAttempt:
         if new := self._fd < 0:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
         if self._end == 0:
-            said = {"host": socket.gethostname(), "pid": os.getpid(), "at_us": now_us()}
-            line = line_of(self._about | said) + line
+            about = {"host": socket.gethostname(), "pid": os.getpid(), "at_us": now_us()}
+            line = line_of(self._about | about) + line
         self._reserve(len(line) + _room(len(positions)))
         self._append(line)
         os.fsync(self._fd)
@@ -213,12 +213,12 @@ class BucketAttempt:
         for position, why in answer.refused.items():
             cut = _cut(why)
             whys.setdefault(cut if cut in whys or len(whys) < WHYS else _OTHER, []).append(position)
-        said = {
+        others = {
             "refused": {why: as_ranges(found) for why, found in whys.items()},
             "unsent": as_ranges(answer.unsent),
             "silent": as_ranges(answer.silent),
         }
-        line = {"done": as_ranges(answer.confirmed)} | {name: value for name, value in said.items() if value}
+        line = {"done": as_ranges(answer.confirmed)} | {name: value for name, value in others.items() if value}
         self._append(line_of(line | {"at_us": now_us()}))
 
     def close(self) -> None:
@@ -344,15 +344,15 @@ class ReplayProgress:
         whole = content[: content.rfind(b"\n") + 1]
         self._read_to[path] = self._read_to.get(path, 0) + len(whole)
         for line in whole.splitlines():
-            if (said := parsed(line)) is not None:
-                self._line(said)
+            if (values := parsed(line)) is not None:
+                self._line(values)
 
-    def _line(self, said: LedgerLine) -> None:
-        at_us = int(said["at_us"])
-        if "intent" in said:
+    def _line(self, values: LedgerLine) -> None:
+        at_us = int(values["at_us"])
+        if "intent" in values:
             self.first_us = at_us if self.first_us is None else min(self.first_us, at_us)
-        if "done" in said:
-            answer = answer_of(said)
+        if "done" in values:
+            answer = answer_of(values)
             self.confirmed += len(answer.confirmed)
             self.refused += len(answer.refused)
             self.last_us = at_us if self.last_us is None else max(self.last_us, at_us)

@@ -145,23 +145,23 @@ def _bucket(
 ) -> tuple[int, pa.Table, list[str], list[str | None]]:
     table = pq.read_table(os.path.join(plan.folder, path_of(bucket)), columns=columns, partitioning=None)
     paths = ledger.tries(plan.folder).get(bucket, ()) if tries is None else tries
-    words, whys = _told(table, ledger.read(paths, plan.plan_id), plan.ordered)
+    words, whys = _outcomes(table, ledger.read(paths, plan.plan_id), plan.ordered)
     return bucket, table, words, whys
 
 
-def _told(table: pa.Table, told: LedgerRecord, ordered: bool) -> tuple[list[str], list[str | None]]:
+def _outcomes(table: pa.Table, record: LedgerRecord, ordered: bool) -> tuple[list[str], list[str | None]]:
     positions: list[int] = table["position"].to_pylist()
     groups: list[str | None] = table["group_id"].to_pylist() if ordered else [None] * len(positions)
     words: list[str] = []
     stopped: set[str] = set()
     for position, group in zip(positions, groups, strict=True):
-        if position in told.confirmed:
+        if position in record.confirmed:
             words.append("replayed")
-        elif position in told.refused:
+        elif position in record.refused:
             words.append("refused")
             stopped |= {group} if group else set()
-        elif position in told.doubt:
+        elif position in record.doubt:
             words.append("in doubt")
         else:
             words.append("held back" if group in stopped else "left")
-    return words, [told.refused.get(position) for position in positions]
+    return words, [record.refused.get(position) for position in positions]

@@ -50,8 +50,8 @@ def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
 def missing_targets(line: SyncConnection, found: ReplayStanding) -> dict[str, str]:
     """Return the targets of unsent letters that accept no messages, as far as the broker reports, and why."""
     wanted = sorted({target for target, word in found.targets if word != SENT})
-    told = {target: line.check(Destination.parse(target)) for target in wanted}
-    return {target: why for target, why in told.items() if why}
+    answers = {target: line.check(Destination.parse(target)) for target in wanted}
+    return {target: why for target, why in answers.items() if why}
 
 
 def refuse_missing(missing: Mapping[str, str], found: ReplayStanding, line: SyncConnection) -> None:

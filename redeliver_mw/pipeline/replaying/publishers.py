@@ -29,7 +29,7 @@ from ...adapter.protocol import Adapter
 from ...dead_letters import Edits, Packed, copy_of
 from ...errors import BrokerError, BrokerUnavailable, NotCopyable, RedeliverError
 from ...message import Destination
-from ..errors import LakeError, SparkError, lake_error, told
+from ..errors import LakeError, SparkError, lake_error, readable_errors
 from ..plans.plan_file import path_of
 from ..schemas import Row
 from .batch_publisher import BatchPublisher, OutgoingLetter, SendResult
@@ -103,8 +103,8 @@ def to_text(error: RedeliverError | None) -> str:
 
 def read_report(text: str) -> RedeliverError | None:
     """Return the error that `to_text` wrote."""
-    said = json.loads(text)
-    return None if said is None else _error(*said)
+    fields = json.loads(text)
+    return None if fields is None else _error(*fields)
 
 
 def _error(name: str, what: str, where: str, cure: str, code: str) -> RedeliverError:
@@ -149,7 +149,7 @@ class PublisherJob:
         if self._error is None:
             return [error for row in self._sent if (error := read_report(row["report"])) is not None]
         try:
-            with told(self._work.folder):
+            with readable_errors(self._work.folder):
                 raise self._error
         except SparkError as error:
             raise SparkError(

@@ -75,7 +75,7 @@ class Replayed:
         return self.sent / self.seconds if self.seconds else 0.0
 
 
-def standing_told(done: Replayed, found: ReplayStanding, missing: Mapping[str, str] | None = None) -> Replayed:
+def with_standing(done: Replayed, found: ReplayStanding, missing: Mapping[str, str] | None = None) -> Replayed:
     """Return the result with the present outcomes of the letters."""
     targets: dict[str, dict[str, int]] = {}
     for (target, word), number in sorted(found.targets.items()):
@@ -98,13 +98,13 @@ def standing_told(done: Replayed, found: ReplayStanding, missing: Mapping[str, s
 
 def to_json(done: Replayed) -> dict[str, Any]:
     """Return the result for programs: durations are float seconds, `_s`."""
-    said = asdict(done)
-    said["seconds_s"] = said.pop("seconds")
-    said["rate"] = round(done.rate, 3)
-    said["refusals"] = [{"target": target, "why": why, "letters": number} for target, why, number in done.refusals]
+    found = asdict(done)
+    found["seconds_s"] = found.pop("seconds")
+    found["rate"] = round(done.rate, 3)
+    found["refusals"] = [{"target": target, "why": why, "letters": number} for target, why, number in done.refusals]
     if done.canary is not None:
-        said["canary"]["waited_s"] = said["canary"].pop("waited")
-    return said
+        found["canary"]["waited_s"] = found["canary"].pop("waited")
+    return found
 
 
 def publish(folder: str, done: Replayed) -> None:

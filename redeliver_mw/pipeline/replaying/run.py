@@ -78,7 +78,7 @@ class ReplayRun:
         remaining = {bucket: number for bucket, number in self._before.remaining.items() if number}
         if not remaining:
             self._remove()
-            return self._told()
+            return self._reported()
         begun = register(self._plan, now_us())
         try:
             self._watch = self._watching(begun.begun_us)
@@ -88,12 +88,12 @@ class ReplayRun:
         except BaseException as error:
             self._done = replace(self._done, stopped=str(error) or type(error).__name__)
             with suppress(OSError, RedeliverError):
-                self._told()
+                self._reported()
             raise
         finally:
             if self._watch is not None:
                 self._watch.close()
-        return self._told()
+        return self._reported()
 
     def _phases(self, letters: int) -> None:
         if self._canary(letters):
@@ -247,12 +247,12 @@ class ReplayRun:
         if self._progress is not None:
             self._progress(what, self._before.confirmed + self._tally.confirmed, self._plan.letters)
 
-    def _told(self) -> Replayed:
+    def _reported(self) -> Replayed:
         """Return the report, after writing it to the plan's folder."""
         self._tally.look()
         looked = self._watch is not None
         done = replace(
-            report.standing_told(self._done, outcomes.standing(self._plan)),
+            report.with_standing(self._done, outcomes.standing(self._plan)),
             sent=self._tally.confirmed,
             seconds=self._tally.seconds,
             died_again=self._died if looked else None,
@@ -295,8 +295,8 @@ class _Originals:
     def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
         rows = LetterRows(run_of(self._adapter, "", self._queue, "broker"))
         readable = [letter for letter in letters if self._add(rows, letter)]
-        told = rows.table().select(["dl_id", "body_sha256", "known_by"]).to_pylist()
-        return [letter for letter, row in zip(readable, told, strict=True) if self._taken(**row)]
+        known = rows.table().select(["dl_id", "body_sha256", "known_by"]).to_pylist()
+        return [letter for letter, row in zip(readable, known, strict=True) if self._taken(**row)]
 
     def sure(self, batches: int, /) -> None:
         pass

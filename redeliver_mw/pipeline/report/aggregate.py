@@ -145,11 +145,11 @@ def policies(events: DataFrame) -> DataFrame:
         sf.max(delay_us).alias("most_us"),
     )
     seen = sf.struct(sf.col("delivery_count").alias("failures"), "redelivered", "exhausted", "least_us", "most_us")
-    told = (sf.col("delivery_count") <= FAILURES_SEEN) & (sf.col("redelivered") + sf.col("exhausted") > 0)
+    decisive = (sf.col("delivery_count") <= FAILURES_SEEN) & (sf.col("redelivered") + sf.col("exhausted") > 0)
     return by_failures.groupBy(*policy).agg(
         sf.sum("n").alias("n"),
         sf.max("last_us").alias("last_us"),
-        sf.array_sort(sf.collect_list(sf.when(told, seen))).alias("seen"),
+        sf.array_sort(sf.collect_list(sf.when(decisive, seen))).alias("seen"),
     )
 
 

@@ -89,12 +89,12 @@ def _usual(ways: Sequence[Row]) -> Row:
     return max((row for row in ways if row["n"] >= most * _SELDOM), key=lambda row: row["last_us"])
 
 
-def untold_among(destinations: Iterable[str], told: ToldPolicies) -> list[Row]:
+def untold_among(destinations: Iterable[str], found: ToldPolicies) -> list[Row]:
     """Return the destinations whose policy in use is not known, and why: rows of `facts.MartRows.untold`."""
     return [
-        {"destination": place, "why": told.untold.get(place, "the journal has no record of its decisions")}
+        {"destination": place, "why": found.untold.get(place, "the journal has no record of its decisions")}
         for place in destinations
-        if place not in told.policies
+        if place not in found.policies
     ]
 
 
@@ -153,17 +153,17 @@ def _choice(
     candidate = next((one for one in searched.candidates if chosen.is_change and one.name == best), present)
     assessed = assess(history, present, candidate, chosen.objective, evidence, destination=place)
     row = {"destination": place, "objective": chosen.objective.text, "today": present.name, "best": best}
-    told = asdict(replace(assessed, experiment=None))
+    fields = asdict(replace(assessed, experiment=None))
     trial = assessed.experiment
     if trial is not None:
-        told["experiment"] = {
+        fields["experiment"] = {
             "toml": redact(trial.toml),
             "until_s": trial.until_s,
             "messages": trial.messages,
             "days": assessed.days,
             "gain_most": trial.gain_most,
         }
-    return row | told
+    return row | fields
 
 
 def _busiest(history: History) -> list[str]:
@@ -203,8 +203,8 @@ def _otherwise(policy: RedeliveryPolicy, seen: Row) -> str:
     if exhausted > redelivered and not policy.stop.met(failures, math.inf):
         return f"after failure {failures} it tries again, and the records show the end"
     if redelivered and seen["least_us"] is not None and not _is_delay(policy, seen):
-        least, said = seen["least_us"] / 1e6, policy.backoff.span(failures).base
-        return f"after failure {failures} it waits {said:g} s, and the records show {least:g} s"
+        least, wanted = seen["least_us"] / 1e6, policy.backoff.span(failures).base
+        return f"after failure {failures} it waits {wanted:g} s, and the records show {least:g} s"
     return ""
 
 

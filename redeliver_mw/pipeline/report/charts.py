@@ -42,7 +42,7 @@ def healing_curve(name: str, healing: RecoveryCurve, title: str, width: int = 33
         line([(x(one.after_s), y(one.healed)) for one in healing.likely], "likely"),
         bottom_axis(x, spans(x, 58), y.end, y.start),
     ]
-    return picture(name, width, height, title, _told(healing), parts)
+    return picture(name, width, height, title, _recovery_text(healing), parts)
 
 
 def storm_chart(name: str, storms: Storms, width: int) -> Markup:
@@ -69,11 +69,11 @@ def storm_chart(name: str, storms: Storms, width: int) -> Markup:
         bottom_axis(x, x.thinned(ticks, 40), top, bottom),
         *(_lane(number, found, x, bottom + 34 + lane * (number + 1), left) for number, found in enumerate(lanes)),
     ]
-    told = (
+    description = (
         f"Attempts per {unit} in steps of {duration(storms.width_s)}: {count(storms.first_attempts)} first ones and "
         f"{count(storms.retries)} repeated ones in all. Storms are listed in the table."
     )
-    return picture(name, width, bottom + 38 + lane * len(lanes), f"Attempts per {unit}", told, parts)
+    return picture(name, width, bottom + 38 + lane * len(lanes), f"Attempts per {unit}", description, parts)
 
 
 def flow_chart(name: str, flow: Flow, width: int, height: int = 200) -> Markup | None:
@@ -90,10 +90,10 @@ def flow_chart(name: str, flow: Flow, width: int, height: int = 200) -> Markup |
     bars: list[str] = []
     for bar in flow.bars:
         left, right = x(bar.start_s) + 1, max(x(bar.start_s + span_s) - 1, x(bar.start_s) + 2)
-        told = tag("title", f"{date(bar.start_s)}: {count(bar.came)} came, {count(bar.left)} sent back")
+        title = tag("title", f"{date(bar.start_s)}: {count(bar.came)} came, {count(bar.left)} sent back")
         both = ((y(bar.came), y(0), "came"), (y(0), y(-bar.left), "left"))
         bars += [
-            tag("rect", told, x=left, y=top, width=right - left, height=bottom - top, class_=class_)
+            tag("rect", title, x=left, y=top, width=right - left, height=bottom - top, class_=class_)
             for top, bottom, class_ in both
             if bottom > top
         ]
@@ -104,8 +104,8 @@ def flow_chart(name: str, flow: Flow, width: int, height: int = 200) -> Markup |
         *bars,
         tag("line", x1=x.start, x2=x.end, y1=y(0), y2=y(0), class_="axis"),
     ]
-    told_all = f"{count(flow.came)} dead letters came, {count(flow.left)} were sent back."
-    return picture(name, width, height, "Dead letters by day", told_all, parts)
+    description = f"{count(flow.came)} dead letters came, {count(flow.left)} were sent back."
+    return picture(name, width, height, "Dead letters by day", description, parts)
 
 
 def bar(part: float, inner: float, width: int = 200) -> Markup:
@@ -130,12 +130,12 @@ def _curve(x: Scale, y: Scale, points: Sequence[Point], value: Callable[[Point],
     return steps([(x.start, y.start), *((x(point.after_s), y(value(point))) for point in points)])
 
 
-def _told(healing: RecoveryCurve) -> str:
+def _recovery_text(healing: RecoveryCurve) -> str:
     last = healing.curve[-1]
-    told = f"{count(healing.healed)} of {count(healing.messages)} recovered, {share(last.certain)} of all. "
+    text = f"{count(healing.healed)} of {count(healing.messages)} recovered, {share(last.certain)} of all. "
     if healing.half_s is not None and healing.most_s is not None:
-        told += f"Half of those were seen to have by {duration(healing.half_s)}, 95 % by {duration(healing.most_s)}. "
-    return told + f"No message was tried later than {duration(healing.watched_s)} after its first failure."
+        text += f"Half of those were seen to have by {duration(healing.half_s)}, 95 % by {duration(healing.most_s)}. "
+    return text + f"No message was tried later than {duration(healing.watched_s)} after its first failure."
 
 
 def _per(highest: float) -> tuple[float, str]:

@@ -56,7 +56,7 @@ def clocks(rows: Iterable[Row], order: Iterable[Row]) -> Clocks:
             offsets.setdefault(row["host"], []).append(row)
         elif row["state"] == "unknown":
             unknown.add(row["host"])
-    corrected = [_offset(host, told) for host, told in offsets.items()]
+    corrected = [_offset(host, found) for host, found in offsets.items()]
     ordered = list(order)
     return Clocks(
         hosts=len(hosts),
@@ -67,7 +67,7 @@ def clocks(rows: Iterable[Row], order: Iterable[Row]) -> Clocks:
     )
 
 
-def told(clocks: Clocks) -> list[str]:
+def sentences(clocks: Clocks) -> list[str]:
     """Return sentences for a person on call; none if all clocks are well."""
     return [*_corrected(clocks.corrected), *_disorder(clocks)]
 
@@ -99,7 +99,7 @@ def _disorder(clocks: Clocks) -> Iterator[str]:
     yield (
         f"The times of {count(clocks.disorder)} of {count(clocks.histories)} messages that were tried more than once "
         f"({part}) contradict each other: {why}. When these recovered is not known. They count as not seen to recover, "
-        f"so that up to {part} of them more may have recovered than is said here."
+        f"so that up to {part} of them more may have recovered than is shown here."
     )
     if clocks.unknown:
         yield f"How far {_clocks(clocks.unknown)} may be off is not known for all of the time."

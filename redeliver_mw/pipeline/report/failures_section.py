@@ -33,7 +33,7 @@ def failing(failures: Failures) -> Markup:
         "What fails, and when it recovers",
         lead,
         _failures(failures.shown),
-        note(sentences.others_told(failures.others)) if failures.others else None,
+        note(sentences.others_text(failures.others)) if failures.others else None,
         _curve_key() if cards else None,
         tag("div", *cards, class_="cards") if cards else None,
     )
@@ -90,7 +90,7 @@ def wasting(failures: Failures) -> Markup | None:
     return section(
         "waste",
         "Waste",
-        sentences.waste_told(failures.waste),
+        sentences.waste_text(failures.waste),
         key((swatch("came"), "attempts at messages that died"), (swatch("hopeless"), "the hopeless part of them")),
         table("", columns, rows),
         note(f"All others together: {duration(rest)}.") if rest > 0.0005 else None,
@@ -140,7 +140,12 @@ def _card(failure: FailureGroup) -> Markup | None:
     head = (number(failure.number), tag("h3", stranger(failure.destination, 60)), _verdict(failure.healing))
     error = tag("p", stranger(sentences.failure_name(failure), 110), class_="error")
     return tag(
-        "article", tag("header", *head), error, curve, tag("p", sentences.told(failure), class_="told"), class_="card"
+        "article",
+        tag("header", *head),
+        error,
+        curve,
+        tag("p", sentences.failure_text(failure), class_="prose"),
+        class_="card",
     )
 
 
@@ -171,6 +176,6 @@ def _shaded_row(line: AttemptLine, last: int) -> Markup:
 
 
 def _chance(chance: Chance) -> Markup:
-    told = f"{count(chance.accepted)} of {count(chance.n)}; 95 % confidence: {share(chance.lo)} to {share(chance.hi)}"
+    title = f"{count(chance.accepted)} of {count(chance.n)}; 95 % confidence: {share(chance.lo)} to {share(chance.hi)}"
     shade = sum(chance.p_success >= limit for limit in _SHADES)
-    return tag("td", share(chance.p_success), tag("small", short(chance.n)), class_=f"h{shade}", title=told)
+    return tag("td", share(chance.p_success), tag("small", short(chance.n)), class_=f"h{shade}", title=title)

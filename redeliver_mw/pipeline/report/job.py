@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ...redaction import redact
 from ..backtest.calibration import how_wrong
 from ..backtest.objective import OBJECTIVES, Objective
-from ..errors import told
+from ..errors import readable_errors
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
 from ..progress import Progress
@@ -54,7 +54,7 @@ def report(
     """
     days = whole_days(since, until)
     place = lake if isinstance(lake, Lake) else Lake(lake)
-    with told(place.root):
+    with readable_errors(place.root):
         marts = _Marts(spark, place.marts(), days, progress or _silent)
         rows = marts.rows()
         if rows.recovery:
@@ -68,13 +68,13 @@ def report(
             found = backtest_input.compared(known.history, used, wanted, progress, known.evidence(checks))
             shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
             curves = backtest_input.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
-            told_checks = [asdict(check) for check in checks]
+            check_rows = [asdict(check) for check in checks]
             rows = replace(
                 rows,
                 backtest=found.backtest,
                 choices=found.choices,
                 estimates=curves,
-                checks=told_checks,
+                checks=check_rows,
                 untold=untold,
             )
     return facts(rows, lake=redact(place.root), made_s=time.time())
@@ -89,7 +89,7 @@ def told_policies(
     """
     from . import aggregate
 
-    with told(lake.root):
+    with readable_errors(lake.root):
         rows = aggregate.policies(lake.events(spark, since, until)).collect()
     return backtest_input.told_in_use([row.asDict(recursive=True) for row in rows])
 
@@ -102,7 +102,7 @@ def write(known: Facts, out: str | os.PathLike[str]) -> int:
     path = check_out(out)
     content = page(known).encode()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with told(str(path)):
+    with readable_errors(str(path)):
         try:
             unfinished.write_bytes(content)
             os.replace(unfinished, path)

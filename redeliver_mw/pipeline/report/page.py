@@ -147,7 +147,7 @@ def todo(facts: Facts) -> list[ReportStep]:
 def _clocks(facts: Facts) -> Iterator[ReportStep]:
     """Yield steps about clocks, which come first, because all other results depend on the times."""
     if cure := clocks.cure(facts.clocks):
-        yield ReportStep(join([cure]), clocks.told(facts.clocks)[0])
+        yield ReportStep(join([cure]), clocks.sentences(facts.clocks)[0])
 
 
 def _hopeless(facts: Facts) -> Iterator[ReportStep]:

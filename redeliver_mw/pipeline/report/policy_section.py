@@ -52,7 +52,7 @@ def advising(advice: Sequence[Advice]) -> Markup:
 
 def _advice(index: int, one: Advice) -> Markup:
     head = tag("h3", stranger(one.destination, 60), f": {policy_sentences.title(one)}")
-    sentences = tag("ul", *(tag("li", sentence) for sentence in policy_sentences.told(one)), class_="told")
+    sentences = tag("ul", *(tag("li", sentence) for sentence in policy_sentences.advice_texts(one)), class_="prose")
     chart = both(lambda name, width: pareto_chart(name, one, width), f"pareto-{index}", 500)
     trial = tag("pre", tag("code", stranger(one.experiment.toml, 1000))) if one.experiment is not None else None
     left = tag("div", head, *_taken(one), _results(one), sentences, trial)
@@ -199,8 +199,8 @@ def pareto_chart(name: str, advice: Advice, width: int, height: int = 300) -> Ma
         *(_mark(x(one.attempts), y(one.dies), one, advice) for one in reversed(_by_weight(advice))),
         labels(place(anchors, bounds)),
     ]
-    told = f"{len(advice.front)} of {advice.candidates} policies are marked; their numbers are in the table."
-    return picture(name, width, height, "What each policy costs, and how many messages die", told, parts)
+    description = f"{len(advice.front)} of {advice.candidates} policies are marked; their numbers are in the table."
+    return picture(name, width, height, "What each policy costs, and how many messages die", description, parts)
 
 
 def _by_weight(advice: Advice) -> list[AdviceCandidate]:
@@ -227,10 +227,10 @@ def _front(x: Scale, y: Scale, front: Sequence[AdviceCandidate]) -> list[tuple[f
 
 def _mark(x: float, y: float, one: AdviceCandidate, advice: Advice) -> Markup:
     """Draw a mark: a square for the policy used today; hollow for one that would try later than anything was tried."""
-    told = tag("title", f"{one.letter}: {one.attempts:.2f} attempts, {share(one.dies)} die")
+    title = tag("title", f"{one.letter}: {one.attempts:.2f} attempts, {share(one.dies)} die")
     class_ = "mark guessed" if one.extrapolated else "mark"
     if advice.best and one.policy == advice.best.policy:
         class_ += " best"
     if advice.today and one.policy == advice.today.policy:
-        return tag("rect", told, x=x - 5, y=y - 5, width=10, height=10, class_=f"{class_} today")
-    return tag("circle", told, cx=x, cy=y, r=_RADIUS, class_=class_)
+        return tag("rect", title, x=x - 5, y=y - 5, width=10, height=10, class_=f"{class_} today")
+    return tag("circle", title, cx=x, cy=y, r=_RADIUS, class_=class_)

@@ -26,7 +26,7 @@ def title(advice: Advice) -> str:
     return "no advice"
 
 
-def told(advice: Advice) -> list[str]:
+def advice_texts(advice: Advice) -> list[str]:
     """Return sentences on the predicted result, the cost, and the certainty."""
     best, today = advice.best, advice.today
     if best is None:

@@ -73,7 +73,7 @@ def failure_name(failure: FailureGroup) -> str:
     return failure.error.strip() or (failure.fingerprint and f"failure {failure.fingerprint}") or NO_ERROR
 
 
-def told(failure: FailureGroup) -> str:
+def failure_text(failure: FailureGroup) -> str:
     """Return the text on one failure: how many messages, their outcomes, and by when."""
     healing = failure.healing
     messages = many(healing.messages, "message")
@@ -95,7 +95,7 @@ def told(failure: FailureGroup) -> str:
     return some + ("" if healing.verdict != "unsure" else " That is too few to rely on.")
 
 
-def others_told(others: Others) -> str:
+def others_text(others: Others) -> str:
     return (
         f"{many(others.failures, 'other failure')} with {many(others.messages, 'message')}, of which "
         f"{count(others.healed)} recovered, and {many(others.waste.attempts, 'attempt')} at messages that died "
@@ -103,7 +103,7 @@ def others_told(others: Others) -> str:
     )
 
 
-def storms_told(storms: Storms) -> Markup:
+def storms_text(storms: Storms) -> Markup:
     found = len(storms.storms) + storms.others
     attempts = storms.first_attempts + storms.retries
     part = f"{share(storms.retries / attempts)} of {many(attempts, 'attempt')} {were(storms.retries)} repeated ones."
@@ -112,7 +112,7 @@ def storms_told(storms: Storms) -> Markup:
     return join([f"{many(found, 'storm')}. {part} ", *_worst(storms.storms[0])])
 
 
-def flow_told(flow: Flow) -> str:
+def flow_text(flow: Flow) -> str:
     if not flow.came and not flow.left:
         return "No dead letters."
     if not flow.left:
@@ -120,7 +120,7 @@ def flow_told(flow: Flow) -> str:
     return f"{many(flow.came, 'dead letter')} came, {count(flow.left)} {were(flow.left)} sent back."
 
 
-def waste_told(waste: Waste) -> str:
+def waste_text(waste: Waste) -> str:
     spent = (
         f"{many(waste.attempts, 'attempt')} and {duration(waste.handler_s)} of handler time went to messages that died"
     )
@@ -134,7 +134,7 @@ def end(verdict: str, several: bool = False) -> str:
     return ENDS[verdict][several] if verdict in ENDS else foreign(verdict, 40)
 
 
-def poison_told(poison: Poison) -> str:
+def poison_text(poison: Poison) -> str:
     parts = [f"{count(n)} {end(verdict, several=True)}" for verdict, n in poison.verdicts.items()]
     return f"{many(sum(poison.verdicts.values()), 'message')} died at least once. Of them {_listed(parts)}."
 

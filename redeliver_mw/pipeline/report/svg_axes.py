@@ -55,12 +55,12 @@ class Label:
     far: bool
 
 
-def picture(name: str, width: int, height: float, title: str, told: str, parts: Iterable[str]) -> Markup:
-    """Return a whole drawing. `name` is unique on the page; `title` and `told` describe the drawing in words."""
+def picture(name: str, width: int, height: float, title: str, description: str, parts: Iterable[str]) -> Markup:
+    """Return a whole drawing. `name` is unique on the page; `title` and `description` describe the drawing in words."""
     return tag(
         "svg",
         tag("title", title, id=f"{name}-title"),
-        tag("desc", told, id=f"{name}-desc"),
+        tag("desc", description, id=f"{name}-desc"),
         *parts,
         class_="chart",
         role="img",

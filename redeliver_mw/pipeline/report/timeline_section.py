@@ -21,7 +21,7 @@ STORMS: Final = 10
 
 def timing(known: Clocks) -> Markup | None:
     """Render the problems of the clocks on which all times depend. None if there are none."""
-    lines = clocks.told(known)
+    lines = clocks.sentences(known)
     if not lines:
         return None
     return section("clocks", "Clocks", lines[0], *(tag("p", line) for line in [*lines[1:], clocks.cure(known)]))
@@ -33,17 +33,17 @@ def storming(storms: Storms | None) -> Markup | None:
         return None
     colours = key((swatch("first"), "first attempts"), (swatch("again"), "repeated attempts; below, storms"))
     chart = both(lambda name, width: storm_chart(name, storms, width), "storm-chart", 1080)
-    return section("storms", "Storms", sentences.storms_told(storms), colours, chart, _storms(storms))
+    return section("storms", "Storms", sentences.storms_text(storms), colours, chart, _storms(storms))
 
 
 def lettering(flow: Flow, poison: Poison, failures: Failures) -> Markup:
     """Render dead letters over time and by reason, and messages that do not recover."""
     if not flow.lines:
-        return section("letters", "Dead letters", sentences.flow_told(flow))
+        return section("letters", "Dead letters", sentences.flow_text(flow))
     chart = both(lambda name, width: flow_chart(name, flow, width), "flow-chart", 526)
     colours = key((swatch("came"), "came"), (swatch("left"), "sent back")) if chart else None
     halves = tag("div", tag("div", colours, chart), tag("div", _flow(flow)), class_="split")
-    return section("letters", "Dead letters", sentences.flow_told(flow), halves, _poison(poison, failures))
+    return section("letters", "Dead letters", sentences.flow_text(flow), halves, _poison(poison, failures))
 
 
 def _storms(storms: Storms) -> Markup | None:
@@ -129,5 +129,5 @@ def _poison(poison: Poison, failures: Failures) -> Markup | None:
                 moment(one.last_s),
             )
         )
-    head = (tag("h3", "Messages that died", class_="apart"), tag("p", sentences.poison_told(poison)))
+    head = (tag("h3", "Messages that died", class_="apart"), tag("p", sentences.poison_text(poison)))
     return join([*head, table("Those with most attempts that are not well.", columns, rows)])

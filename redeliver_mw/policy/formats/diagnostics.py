@@ -61,10 +61,10 @@ class Diagnostics:
         errors = [error for error in self._warnings.values() if error is not None] + self._errors
         if len(errors) == 1:
             raise errors[0]
-        told = "; ".join(f"({at}) {error}" for at, error in enumerate(errors[:SHOWN], 1))
+        text = "; ".join(f"({at}) {error}" for at, error in enumerate(errors[:SHOWN], 1))
         more = len(errors) - SHOWN
         raise PolicyError(
-            f"{len(errors)} problems: {told}" + (f"; and {more} more" if more > 0 else ""), code="policy-problems"
+            f"{len(errors)} problems: {text}" + (f"; and {more} more" if more > 0 else ""), code="policy-problems"
         )
 
 

@@ -12,7 +12,7 @@ from ...errors import PolicyError
 from .diagnostics import Diagnostics, nearest
 from .xml import Element
 
-MOST_TOLD = 100  # findings of one file: more would not help, and the search for the nearest name takes time
+MOST_FINDINGS = 100  # findings of one file: more would not help, and the search for the nearest name takes time
 MOST_COMPARED = 2_000  # names of one file that are compared with ours, which takes time
 _ALIKE = 0.8  # similarity from which a foreign name counts as a misspelling of one of ours
 _MORE_ALIKE = 0.85  # similarity to a name allowed in this place, even if the name belongs elsewhere
@@ -97,7 +97,7 @@ def tell(root: Element, schema: XmlSchema, problems: Diagnostics, *, strict: boo
     found: dict[XmlFinding, None] = {}
     for finding in findings(root, schema):
         found[finding] = None
-        if len(found) >= MOST_TOLD:
+        if len(found) >= MOST_FINDINGS:
             break
     for finding in found:
         cure = finding.hint[:1].upper() + finding.hint[1:]

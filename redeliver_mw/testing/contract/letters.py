@@ -52,11 +52,11 @@ class Letters(Case):
         world.send(queue, b"one", {"redeliver_history": "[" * 3_000}, message_id="m1")
         assert world.wait_until(lambda: world.depth(dead) == 1 and len(consumer.records) == 12)
         (letter,) = world.take_all(dead)
-        told = json.loads(letter.headers["redeliver_history"])
-        assert [item.get("d") for item in told] == [0.01] * 8 + [1.2, None]
-        assert {item["f"] for item in told} == {letter.headers["redeliver_error_fingerprint"]}
-        assert {item["h"] for item in told} == {letter.headers["redeliver_host"][:64]}
-        at = [round(datetime.fromisoformat(item["t"]).timestamp() * 1000) for item in told]
+        found = json.loads(letter.headers["redeliver_history"])
+        assert [item.get("d") for item in found] == [0.01] * 8 + [1.2, None]
+        assert {item["f"] for item in found} == {letter.headers["redeliver_error_fingerprint"]}
+        assert {item["h"] for item in found} == {letter.headers["redeliver_host"][:64]}
+        at = [round(datetime.fromisoformat(item["t"]).timestamp() * 1000) for item in found]
         assert at == [record.ts_us // 1000 for record in consumer.records[2:]]
         assert at[-1] - at[-2] >= 1_200 - 1
 

@@ -113,7 +113,7 @@ class Starting(Case):
         assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
 
     @needs_ability("threads")
-    def test_a_session_receives_and_settles_as_it_is_told(self, world: World) -> None:
+    def test_a_session_receives_and_settles_as_asked(self, world: World) -> None:
         queue = world.new_queue()
         world.send(queue, b"one")
         with connect(world.url) as session:

@@ -124,8 +124,8 @@ def test_that_it_is_connected_again_is_logged_only_where_its_loss_was(caplog: py
     assert len(said(caplog)) == 2
 
 
-def test_a_first_connect_is_told_by_its_caller_and_later_ones_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    state = made(Clock(), first_is_told=True)
+def test_a_first_connect_is_reported_by_its_caller_and_later_ones_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    state = made(Clock(), caller_reports_first=True)
     state.failed(ConnectionError("nobody there"))
     assert said(caplog) == []
     state.connected()

@@ -61,7 +61,7 @@ def test_a_copy_that_the_link_does_not_come_for_in_time_is_answered_unsent_and_t
     assert scene.queue.idle
 
 
-def test_silence_closes_the_link_first_and_is_told_afterwards_of_all_that_was_written() -> None:
+def test_silence_closes_the_link_first_and_is_reported_afterwards_for_all_that_was_written() -> None:
     scene = Scene()
     scene.queue.written(1, scene.copy("early"))
     scene.timers.advance(20.0)

@@ -70,7 +70,7 @@ def _ports_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_errors.WrongPortCheck, "begin", begin)
 
 
-def test_a_lost_connection_is_told_and_opened_again_soon() -> None:
+def test_a_lost_connection_is_reported_and_opened_again_soon() -> None:
     driver = Driver()
     driver.reconnector.open()
     driver.reconnector.opened()
@@ -199,7 +199,7 @@ def test_an_attempt_that_is_asked_for_takes_the_place_of_the_one_that_waits() ->
     assert (len(driver.attempts), len(driver.given_up)) == (2, 1)
 
 
-def test_after_close_nothing_is_opened_and_the_end_is_told_without_an_error() -> None:
+def test_after_close_nothing_is_opened_and_the_end_is_reported_without_an_error() -> None:
     driver = Driver()
     driver.reconnector.open()
     driver.reconnector.opened()
@@ -222,7 +222,7 @@ def test_an_attempt_that_waits_is_not_made_after_a_close() -> None:
     assert len(driver.attempts) == 1
 
 
-def test_an_attempt_that_was_closed_while_it_went_on_is_told_as_the_end() -> None:
+def test_an_attempt_that_was_closed_while_it_went_on_is_reported_as_the_end() -> None:
     driver = Driver()
     driver.reconnector.open()
     driver.reconnector.close()

@@ -71,7 +71,7 @@ def test_no_two_generations_of_a_process_have_the_same_number() -> None:
     assert len({next_generation() for _ in range(100)}) == 100
 
 
-def test_the_end_of_a_generation_is_told_once_after_all_of_it_was_given_up() -> None:
+def test_the_end_of_a_generation_is_reported_once_after_all_of_it_was_given_up() -> None:
     scene, consumer = Scene(), Consumer()
     scene.table.add(consumer)
     scene.begin(consumer, 7)
@@ -82,7 +82,7 @@ def test_the_end_of_a_generation_is_told_once_after_all_of_it_was_given_up() -> 
     assert scene.table.live == {}
 
 
-def test_a_generation_that_never_was_ready_is_not_told_to_be_lost() -> None:
+def test_a_generation_that_never_was_ready_is_not_reported_as_lost() -> None:
     scene, consumer = Scene(), Consumer()
     scene.table.add(consumer)
     consumer.generation = 7
@@ -133,7 +133,7 @@ def test_what_the_broker_closed_is_subscribed_to_again_after_a_second_and_says_w
     assert scene.table.trouble(ORDERS) == ""
 
 
-def test_a_refusal_is_told_the_first_time_and_tried_again_later() -> None:
+def test_a_refusal_is_reported_the_first_time_and_tried_again_later() -> None:
     scene, consumer = Scene(), Consumer()
     scene.table.refused(consumer, BrokerError("not for this user"))
     assert scene.sink.told == ["failed queue:orders: not for this user"]

@@ -45,7 +45,7 @@ ALERT = "Stream connection lost: SSLError(1, '[SSL: TLSV13_ALERT_CERTIFICATE_REQ
 
 
 @pytest.mark.parametrize(("text", "reason"), SEEN)
-def test_an_error_of_tls_is_told_with_its_reason_and_a_cure(text: str, reason: str) -> None:
+def test_an_error_of_tls_is_reported_with_its_reason_and_a_cure(text: str, reason: str) -> None:
     problem = problem_of(ssl.SSLError(1, text), client_certificate=False)
     assert problem is not None
     assert reason in problem.reason
@@ -77,7 +77,7 @@ def test_what_is_no_error_of_tls_is_a_broker_that_does_not_answer() -> None:
     )
 
 
-def test_a_wrong_port_is_told_as_such() -> None:
+def test_a_wrong_port_is_reported_as_such() -> None:
     told = unavailable(WrongPort(PLAIN_AT_TLS_PORT), parse_url("rabbitmq://h/"), "closed")
     assert isinstance(told, TlsFailed)
     assert str(told).startswith("rabbitmq://h/: this port speaks TLS. Write ?tls=1")
@@ -125,7 +125,7 @@ def test_an_answer_in_clear_is_known_by_its_first_bytes() -> None:
             assert speaks_in_clear("127.0.0.1", port, b"AMQP\x03\x01\x00\x00") is known
 
 
-def test_each_host_is_looked_at_once_and_what_was_found_is_told_again() -> None:
+def test_each_host_is_looked_at_once_and_what_was_found_is_reported_again() -> None:
     listener, port = peer(b"AMQP\x03\x01\x00\x00")
     loop, found = Loop(), list[WrongPort | None]()
     url = parse_url(f"artemis://127.0.0.1:{port}?tls=1")

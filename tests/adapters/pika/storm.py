@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A consumer under a storm, as a program: `python -m tests.adapters.pika.storm URL QUEUE app|dropin HEALTHY`.
 
-Each message whose body begins with `sick` fails once. Prints `healthy N` after the last of HEALTHY others: seconds
+Each message whose body begins with `failing` fails once. Prints `healthy N` after the last of HEALTHY others: seconds
 since the first of the storm was handled. `warm` is a message before the storm, and prints `warm`. Ends
 at end of input.
 """
@@ -30,17 +30,17 @@ class Storm:
 
     def __init__(self, healthy: int) -> None:
         self._left, self._began = healthy, 0.0
-        self._sick: set[bytes] = set()
+        self._failing: set[bytes] = set()
 
     def handle(self, body: bytes) -> None:
         if body == b"warm":
             print("warm", flush=True)
             return
         self._began = self._began or time.monotonic()
-        if body.startswith(b"sick") and body not in self._sick:
-            self._sick.add(body)
+        if body.startswith(b"failing") and body not in self._failing:
+            self._failing.add(body)
             raise ConnectionError("down")
-        if not body.startswith(b"sick"):
+        if not body.startswith(b"failing"):
             self._left -= 1
             if self._left == 0:
                 print(f"healthy {time.monotonic() - self._began:.3f}", flush=True)

@@ -167,7 +167,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name == "redeliver_mw"]
 
 
-def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
+def test_an_unknown_limit_is_warned_of_once_and_a_known_one_is_not(
     rabbitmq43: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = RedeliveryPolicy(3, 0.1)
@@ -194,7 +194,7 @@ def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
     ("where", "why"),
     [("http://guest:wrong@{}", "refuses this user or password"), ("http://127.0.0.1:9", "cannot be used")],
 )
-def test_a_management_that_cannot_be_used_is_said_and_stops_nothing(
+def test_a_management_that_cannot_be_used_is_logged_and_stops_nothing(
     rabbitmq43: Broker, where: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told(rabbitmq43)

@@ -27,7 +27,7 @@ from tests.brokers import Broker
 pytestmark = pytest.mark.broker
 
 RUNGS = (1.0, 2.0)
-HEALTHY, SICK = 500, 50
+HEALTHY, FAILING = 500, 50
 STARTS = 3
 
 
@@ -58,7 +58,7 @@ def consumer(q: Queues, kind: str) -> Iterator[IO[str]]:
 def storm(q: Queues, name: str) -> None:
     """Faster than they are handled: without confirms."""
     channel = q.connection.channel()
-    for body in (*(f"sick.{name}.{n}" for n in range(SICK)), *(f"well.{name}.{n}" for n in range(HEALTHY))):
+    for body in (*(f"failing.{name}.{n}" for n in range(FAILING)), *(f"well.{name}.{n}" for n in range(HEALTHY))):
         given = pika.BasicProperties(message_id=body, delivery_mode=2)
         channel.basic_publish("", q.name, body.encode(), given)
     channel.close()

@@ -94,7 +94,7 @@ def test_each_wire_type_shows_its_natural_value_and_goes_out_as_it_came(name: st
     assert encode_table(decoded) == raw
 
 
-def test_a_table_is_found_at_an_offset_and_its_end_is_told() -> None:
+def test_a_table_is_found_at_an_offset_and_its_end_is_returned() -> None:
     raw = b"ahead" + table((b"k", b"V")) + b"behind"
     assert decode_table(raw, 5) == ({"k": None}, 12)
 
@@ -343,7 +343,7 @@ def test_a_redeliver_header_is_seen_in_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("chosen", [["headers"], ["content_type", "headers"], list(ALL_SET)])
-def test_the_size_of_the_header_table_is_told_with_and_without_decoding(chosen: list[str]) -> None:
+def test_the_size_of_the_header_table_is_known_with_and_without_decoding(chosen: list[str]) -> None:
     props = RawProperties.from_raw(as_pika_writes(**{name: ALL_SET[name] for name in chosen}))
     assert props.headers_size == 4 + 2 + 6
     assert "headers" not in props.__dict__

@@ -151,7 +151,7 @@ def test_the_pulling_loop_of_ours_is_refused_on_a_wrapped_channel(channel: Any, 
 
 
 @pytest.mark.parametrize(("count", "shared", "window"), [(7, False, 7), (0, False, 65535), (3, True, 3)])
-def test_the_prefetch_window_is_what_basic_qos_said(count: int, shared: bool, window: int, rabbitmq310: Broker) -> None:
+def test_the_prefetch_window_is_what_basic_qos_set(count: int, shared: bool, window: int, rabbitmq310: Broker) -> None:
     with queues(rabbitmq310) as q, channel_on(rabbitmq310) as channel:
         wrap(channel, policy=TWICE)
         channel.basic_qos(prefetch_count=count, global_qos=shared)

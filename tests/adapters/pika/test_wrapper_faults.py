@@ -317,20 +317,20 @@ def test_a_target_that_takes_nothing_pauses_the_source_and_what_waits_is_run_whe
 
     def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         got.append(body)
-        if body == b"sick":
+        if body == b"failing":
             raise ValueError("no")
 
-    q.put("sick")
+    q.put("failing")
     with channel_on(rabbitmq43) as channel:
         channel.basic_consume(q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1), settle="return"))
         until(channel.connection, lambda: "is paused" in caplog.text)
         q.put("waits")
         channel.connection.process_data_events(0.3)
-        assert got == [b"sick"]
+        assert got == [b"failing"]
         q.channel.queue_delete(q.dlq)  # declared again, without a limit, before the next try
-        until(channel.connection, lambda: got == [b"sick", b"waits"])
+        until(channel.connection, lambda: got == [b"failing", b"waits"])
         assert channel.is_open
-    assert ([body for body, _ in q.dead()], q.left()) == ([b"sick"], [])
+    assert ([body for body, _ in q.dead()], q.left()) == ([b"failing"], [])
     assert len([r for r in caplog.records if "is paused" in r.getMessage()]) == 1
 
 

@@ -23,7 +23,7 @@ from tests.brokers import Broker
 
 DELAYS = (0.15, 0.3)
 POLICY = RedeliveryPolicy(dead_after=3, backoff=DELAYS)
-SICK, HEALING, ALL = range(30), range(30, 90), range(300)
+FAILING, HEALING, ALL = range(30), range(30, 90), range(300)
 
 
 class Consumer:
@@ -40,14 +40,14 @@ class Consumer:
         number, began = int(body), time.monotonic()
         self.counts[number].append(properties.headers["JMSXDeliveryCount"])
         try:
-            if number in SICK or (number in HEALING and len(self.counts[number]) < 2 + number % 2):
+            if number in FAILING or (number in HEALING and len(self.counts[number]) < 2 + number % 2):
                 raise ValueError(f"attempt {len(self.counts[number])}")
             self.handled.append(number)
         finally:
             self.spans[number].append((began, time.monotonic()))
 
     def expected(self, number: int) -> list[int]:
-        if number in SICK:
+        if number in FAILING:
             return [1, 2, 3]
         return list(range(1, 3 + number % 2)) if number in HEALING else [1]
 
@@ -63,12 +63,12 @@ def show_the_main_job(kind: str, broker: Broker, queue_type: str, consumer: Any,
 
         drive(kind, broker, q.name, consumer, done, policy=POLICY)
         assert {number: record.counts[number] for number in ALL} == {n: record.expected(n) for n in ALL}
-        assert sorted(record.handled) == [n for n in ALL if n not in SICK]
+        assert sorted(record.handled) == [n for n in ALL if n not in FAILING]
         for spans in record.spans.values():
             for delay, ((_, failed), (again, _)) in zip(DELAYS, pairwise(spans), strict=False):
                 assert again - failed >= delay - 0.002
         dead = q.dead()
-        assert sorted(int(body) for body, _ in dead) == list(SICK)
+        assert sorted(int(body) for body, _ in dead) == list(FAILING)
         for body, headers in dead:
             assert headers["original-destination"] == q.name
             assert headers["redeliver_failures"] == "3"
@@ -185,11 +185,11 @@ def test_a_journal_tells_of_each_attempt(rabbitmq43: Broker, tmp_path: Any) -> N
 
     def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         runs.append(body)
-        if runs.count(body) < 2 and body == b"sick":
+        if runs.count(body) < 2 and body == b"failing":
             raise ValueError("no")
 
     with queues(rabbitmq43) as q, channel_on(rabbitmq43) as channel:
-        q.put("well", "sick")
+        q.put("well", "failing")
         policy = RedeliveryPolicy(dead_after=3, backoff=0.1)
         channel.basic_consume(
             q.name, redelivering(on_message, policy=policy, journal=journal, app_name="shop", settle="return")
@@ -197,6 +197,6 @@ def test_a_journal_tells_of_each_attempt(rabbitmq43: Broker, tmp_path: Any) -> N
         until(channel.connection, lambda: len(journal.records) == 3)
         told = [(r.message_id, r.delivery_count, r.outcome, r.mechanism) for r in journal.records]
         assert told[0] == ("well", 1, "accepted", None)
-        assert told[1:] == [("sick", 1, "redelivered", "hold"), ("sick", 2, "accepted", None)]
+        assert told[1:] == [("failing", 1, "redelivered", "hold"), ("failing", 2, "accepted", None)]
         assert {(r.app, r.destination, r.broker_kind) for r in journal.records} == {("shop", q.name, "rabbitmq")}
         assert abs(journal.records[0].ts_us / 1e6 - time.time()) < 60

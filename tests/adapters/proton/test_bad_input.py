@@ -169,10 +169,10 @@ def test_a_text_that_is_no_utf_8_keeps_its_message_here_and_no_other_waits(
         assert delivery.remote_state == proton.Delivery.ACCEPTED
     finally:
         connection.close()
-    world.send(queue, b"sick")
+    world.send(queue, b"failing")
     dies_of(world, queue, dead, 2)
     assert world.wait_until(lambda: world.depth(dead) == 1)
-    assert [raw.body for raw in world.take_all(dead)] == [b"sick"]
+    assert [raw.body for raw in world.take_all(dead)] == [b"failing"]
     assert world.wait_until(lambda: len(told(caplog, "cannot be copied exactly", "no UTF-8")) == 1)
 
 

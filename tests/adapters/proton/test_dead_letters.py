@@ -135,8 +135,8 @@ def test_the_brokers_retry_sends_ours_and_its_own_back_from_one_queue(world: Pro
 def test_the_brokers_retry_sends_ours_back_to_the_one_subscription_they_came_from(world: ProtonWorld) -> None:
     topic, dead = world.new_name(), world.new_queue()  # its own letters the broker would send to both
     app = world.app()
-    sick, well = Handler(world.now, fail), Handler(world.now)
-    app.handler(f"topic:{topic}", subscription=f"{topic}.sick", policy=dead_at_second(dead))(sick)
+    failing, well = Handler(world.now, fail), Handler(world.now)
+    app.handler(f"topic:{topic}", subscription=f"{topic}.failing", policy=dead_at_second(dead))(failing)
     app.handler(f"topic:{topic}", subscription=f"{topic}.well", policy=dead_at_second(dead))(well)
     world.started(app)
     world.raw.send(topic, proton.Message(body=b"price", inferred=True), "topic")
@@ -144,9 +144,9 @@ def test_the_brokers_retry_sends_ours_back_to_the_one_subscription_they_came_fro
     app.stop()
     (letter,) = browsed(world, dead)
     assert letter.headers["_AMQ_ORIG_ADDRESS"] == topic
-    assert letter.reader.death(letter.native) == Death(Destination(topic, "topic", f"{topic}.sick"))
+    assert letter.reader.death(letter.native) == Death(Destination(topic, "topic", f"{topic}.failing"))
     assert world.raw.ask(f"queue.{dead}", "retryMessages") == 1
-    assert world.wait_until(lambda: world.depth(f"{topic}.sick") == 1)
+    assert world.wait_until(lambda: world.depth(f"{topic}.failing") == 1)
     assert (world.depth(f"{topic}.well"), world.depth(dead), well.done[b"price"]) == (0, 0, 1)
 
 

@@ -107,14 +107,14 @@ def test_some_fail_in_the_midst_of_it(q: Queues) -> None:
             raise ValueError("no")
 
     consumer = Consumer(q.broker, q.name, act, prefetch=len(BURST))
-    sick = [body for body in BURST if int(body) % 10 == 0]
+    failing = [body for body in BURST if int(body) % 10 == 0]
     drive(
         consumer,
-        lambda: all(len(consumer.counts[body]) == 2 for body in sick) and not unsettled(consumer),
+        lambda: all(len(consumer.counts[body]) == 2 for body in failing) and not unsettled(consumer),
         policy=TWICE,
     )
-    assert consumer.handled == [body for body in BURST if body not in sick]
-    assert sorted(m.body for m in q.dead()) == sorted(sick)
+    assert consumer.handled == [body for body in BURST if body not in failing]
+    assert sorted(m.body for m in q.dead()) == sorted(failing)
     assert q.left() == []
 
 

@@ -107,7 +107,7 @@ def test_a_value_nested_thousands_deep_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xa1", b"\xa1\x05ab", b"\x99", b"\x01", b"\x00" * 50])
-def test_broken_bytes_are_said_to_be_broken(raw: bytes) -> None:
+def test_broken_bytes_are_reported_as_broken(raw: bytes) -> None:
     with pytest.raises(Malformed):
         end_of(raw, 0)
 

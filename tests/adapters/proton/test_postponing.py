@@ -160,12 +160,12 @@ def test_a_settle_that_is_lost_costs_neither_message_nor_count(world: RabbitProt
 
 def test_healthy_messages_pass_more_failing_ones_than_may_be_held(world: RabbitProtonWorld) -> None:
     queue, dead = world.new_queue(), world.new_queue()
-    sick = fail_first(1)
+    failing = fail_first(1)
     consumer = world.consume(
-        queue, lambda d: sick(d) if d.body.startswith(b"sick") else None, policy(dead, backoff=3.0), prefetch=10
+        queue, lambda d: failing(d) if d.body.startswith(b"failing") else None, policy(dead, backoff=3.0), prefetch=10
     )
     for n in range(30):
-        world.send(queue, b"sick%d" % n)
+        world.send(queue, b"failing%d" % n)
     for n in range(100):
         world.send(queue, b"well%d" % n)
     assert world.wait_until(lambda: sum(body.startswith(b"well") for body in consumer.bodies) == 100, 3.0)
@@ -339,7 +339,7 @@ def test_a_classic_queue_cannot_have_a_long_delay_and_the_error_says_what_to_do(
     assert world.wait_until(lambda: consumer.counts == [1, 2])
 
 
-def test_a_source_that_is_missing_is_said_to_be_missing(world: RabbitProtonWorld) -> None:
+def test_a_source_that_is_missing_is_reported_as_missing(world: RabbitProtonWorld) -> None:
     assert isinstance(refusal(world, world.new_name()), DestinationMissing)
 
 
@@ -358,7 +358,7 @@ def test_a_source_that_is_made_again_as_a_classic_queue_is_not_consumed(world: R
     assert world.depth(queue) == 1
 
 
-def test_a_source_that_this_user_may_not_read_is_said_at_once(world: RabbitProtonWorld) -> None:
+def test_a_source_that_this_user_may_not_read_is_reported_at_once(world: RabbitProtonWorld) -> None:
     only_if(world.broker.how != "env", "have users of")
     queue, user = world.new_queue(), world.new_name()
     world.broker.ctl("add_user", user, "pw")
@@ -370,7 +370,7 @@ def test_a_source_that_this_user_may_not_read_is_said_at_once(world: RabbitProto
     assert world.now() - begun < world.start_limit
 
 
-def test_a_target_that_this_user_may_not_make_is_said_and_the_next_question_is_answered(
+def test_a_target_that_this_user_may_not_make_is_reported_and_the_next_question_is_answered(
     world: RabbitProtonWorld,
 ) -> None:
     only_if(world.broker.how != "env", "have users of")
@@ -394,7 +394,7 @@ def test_a_selector_is_refused_at_start(world: RabbitProtonWorld) -> None:
         world.started(app)
 
 
-def test_a_virtual_host_that_is_not_there_is_said(world: RabbitProtonWorld) -> None:
+def test_a_virtual_host_that_is_not_there_is_reported(world: RabbitProtonWorld) -> None:
     with pytest.raises(RedeliverError, match="nowhere"):
         world.consume(world.new_queue(), url=f"{world.url.rstrip('/')}/nowhere")
 

@@ -24,13 +24,13 @@ def subscribed(world: ProtonWorld, topic: str, name: str, handler: Handler, **op
 @pytest.mark.parametrize("delay", ["hold", "schedule"])
 def test_the_retries_of_one_subscription_reach_no_other(world: ProtonWorld, delay: str) -> None:
     topic = world.new_name()
-    sick, well = Handler(world.now, fail_first(1)), Handler(world.now)
-    subscribed(world, topic, f"{topic}.sick", sick, delay=delay)
+    failing, well = Handler(world.now, fail_first(1)), Handler(world.now)
+    subscribed(world, topic, f"{topic}.failing", failing, delay=delay)
     subscribed(world, topic, f"{topic}.well", well)
     world.raw.send(topic, proton.Message(body=b"price", id="m1", inferred=True), "topic")
-    assert world.wait_until(lambda: sick.done[b"price"] == 1 and well.done[b"price"] == 1)
+    assert world.wait_until(lambda: failing.done[b"price"] == 1 and well.done[b"price"] == 1)
     world.advance(0.5)
-    assert [run.count for run in sick.runs] == [1, 2]
+    assert [run.count for run in failing.runs] == [1, 2]
     assert [run.count for run in well.runs] == [1]
 
 
@@ -73,7 +73,7 @@ def test_a_selector_lets_only_its_messages_come(world: ProtonWorld) -> None:
     assert [raw.body for raw in world.take_all(queue)] == [b"1", b"2"]
 
 
-def test_an_invalid_selector_is_said_at_start(world: ProtonWorld) -> None:
+def test_an_invalid_selector_is_reported_at_start(world: ProtonWorld) -> None:
     queue = world.new_queue()
     app = world.app()
     app.handler(queue, selector="region = = 'eu'")(Handler(world.now))

@@ -16,12 +16,12 @@ from tests.brokers import Broker
 pytestmark = pytest.mark.broker
 DELAYS = (0.15, 0.3)
 POLICY = RedeliveryPolicy(dead_after=3, backoff=DELAYS)
-SICK, HEALING, ALL = range(30), range(30, 90), range(300)
+FAILING, HEALING, ALL = range(30), range(30, 90), range(300)
 RUNS = 30 * 3 + 30 * 2 + 30 * 3 + 210
 
 
 def expected(number: int) -> list[int]:
-    if number in SICK:
+    if number in FAILING:
         return [1, 2, 3]
     return list(range(1, 3 + number % 2)) if number in HEALING else [1]
 
@@ -33,7 +33,7 @@ def test_every_message_is_handled_or_dead_lettered_exactly_once(artemis: Broker,
 
     def act(event: Any) -> None:
         number, runs = int(event.message.body), len(consumer.counts[event.message.body])
-        if number in SICK or (number in HEALING and runs < 2 + number % 2):
+        if number in FAILING or (number in HEALING and runs < 2 + number % 2):
             raise ValueError(f"attempt {runs}")
         if not auto_accept:
             consumer.accept(event.delivery)
@@ -46,12 +46,12 @@ def test_every_message_is_handled_or_dead_lettered_exactly_once(artemis: Broker,
 
     drive(consumer, done, policy=POLICY, delay=delay)
     assert {int(body): counts for body, counts in consumer.counts.items()} == {n: expected(n) for n in ALL}
-    assert sorted(map(int, consumer.handled)) == [n for n in ALL if n not in SICK]
+    assert sorted(map(int, consumer.handled)) == [n for n in ALL if n not in FAILING]
     for spans in consumer.spans.values():
         for pause, ((_, failed), (again, _)) in zip(DELAYS, pairwise(spans), strict=False):
             assert again - failed >= pause - 0.002
     dead = q.dead()
-    assert sorted(int(m.body) for m in dead) == list(SICK)
+    assert sorted(int(m.body) for m in dead) == list(FAILING)
     for m in dead:
         assert m.id == m.body
         assert m.durable
@@ -70,16 +70,16 @@ def test_healthy_messages_pass_while_a_failing_one_is_held(artemis: Broker) -> N
     q = Queues(artemis)
 
     def act(event: Any) -> None:
-        if event.message.body == "sick" and len(consumer.counts["sick"]) == 1:
+        if event.message.body == "failing" and len(consumer.counts["failing"]) == 1:
             q.put(*(f"well {n}" for n in range(50)))
             raise ValueError("no")
 
     consumer = Consumer(artemis, q.name, act, prefetch=5)
-    q.put("sick")
+    q.put("failing")
     policy = RedeliveryPolicy(dead_after=3, backoff=2.0)
     drive(consumer, lambda: len(consumer.handled) == 51 and not unsettled(consumer), policy=policy)
-    assert consumer.handled[-1] == "sick"
-    assert consumer.counts["sick"] == [1, 2]
+    assert consumer.handled[-1] == "failing"
+    assert consumer.counts["failing"] == [1, 2]
     assert q.left() == []
 
 

@@ -369,7 +369,7 @@ def test_a_dead_letter_of_a_subscription_goes_back_to_it_alone(world: StompWorld
     assert world.wait_until(lambda: len(audit.of(b"back")) == 1)
 
 
-def test_a_second_consumer_of_a_durable_subscription_is_told_who_has_it(world: StompWorld) -> None:
+def test_the_error_of_a_second_consumer_of_a_durable_subscription_names_the_first(world: StompWorld) -> None:
     topic = world.new_name()
     app, other = world.app(), world.app()
     for one in (app, other):
@@ -503,7 +503,7 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
 # -- looking -----------------------------------------------------------------------------------------------
 
 
-def test_browsing_stops_where_it_was_told_to_and_depth_counts_all(world: StompWorld) -> None:
+def test_browsing_stops_at_its_limit_and_depth_counts_all(world: StompWorld) -> None:
     queue = world.new_queue()
     plain = world._open()
     for n in range(700):

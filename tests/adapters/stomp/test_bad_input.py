@@ -163,7 +163,7 @@ def test_what_cannot_be_copied_is_run_again_here_and_its_letter_is_never_sent(
 ) -> None:
     """Neither can come over STOMP: the broker would close the connection, or take it for another name."""
     queue, dead = world.new_queue(), world.new_queue()
-    send_by_amqp(world, queue, Message(body=b"sick", properties=properties))
+    send_by_amqp(world, queue, Message(body=b"failing", properties=properties))
     consumer = dies_of(world, queue, dead)
     assert world.wait_until(lambda: consumer.uncopyable == 1)
     assert (consumer.counts, consumer.paused) == ([1, 2], None)
@@ -312,11 +312,11 @@ def test_a_full_target_that_blocks_gets_one_letter_however_often_it_was_tried(
     (dead, relent), queue = full, lax.new_queue()
 
     def act(delivery: Delivery) -> None:
-        if delivery.body == b"sick":
+        if delivery.body == b"failing":
             fail(delivery)
 
     consumer = lax.consume(queue, act, RedeliveryPolicy(1, 0.0, f"queue:{dead}"))
-    lax.send(queue, b"sick")
+    lax.send(queue, b"failing")
     assert lax.wait_until(lambda: bool(told(caplog, "is paused")), 30.0)
     lax.send(queue, b"well")
     (said,) = told(caplog, "is paused")
@@ -325,8 +325,8 @@ def test_a_full_target_that_blocks_gets_one_letter_however_often_it_was_tried(
     assert lax.wait_until(lambda: consumer.handler.done[b"well"] == 1, 30.0)
     lax.advance(0.5)
     consumer.stop()
-    assert consumer.handler.of(b"sick")[1:] == []
-    assert [letter.body for letter in lax.take_all(dead)] == [b"sick"]
+    assert consumer.handler.of(b"failing")[1:] == []
+    assert [letter.body for letter in lax.take_all(dead)] == [b"failing"]
     assert lax.depth(queue) == 0
 
 

@@ -72,7 +72,7 @@ def test_one_that_fails_makes_one_dead_letter_and_no_more(world: StompWorld, cap
 
     def act(delivery: Delivery) -> None:
         if b"poison" in delivery.body:
-            raise Trouble("sick")
+            raise Trouble("failing")
 
     consumer = world.consume(queue, act, RedeliveryPolicy(1, 0.0, f"queue:{dead}"))
     assert world.wait_until(lambda: len(told(caplog)) == 2)  # before that a cut may cost a twin

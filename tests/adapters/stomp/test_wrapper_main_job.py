@@ -18,18 +18,18 @@ pytestmark = pytest.mark.broker
 
 DELAYS = (0.15, 0.3)
 POLICY = RedeliveryPolicy(dead_after=3, backoff=DELAYS)
-SICK, HEALING, ALL = range(30), range(30, 90), range(300)
+FAILING, HEALING, ALL = range(30), range(30, 90), range(300)
 
 
 def expected(number: int) -> list[str]:
-    if number in SICK:
+    if number in FAILING:
         return ["1", "2", "3"]
     return [str(n) for n in range(1, 3 + number % 2)] if number in HEALING else ["1"]
 
 
 def work(listener: Listener, frame: Any) -> None:
     number, attempts = int(frame.body), listener.attempts(frame.body)
-    if number in SICK or (number in HEALING and attempts < 2 + number % 2):
+    if number in FAILING or (number in HEALING and attempts < 2 + number % 2):
         raise ValueError(f"attempt {attempts}")
 
 
@@ -46,7 +46,7 @@ def test_every_message_is_handled_or_dead_lettered_exactly_once(kind: Any, activ
         for delay, ((_, failed), (again, _)) in zip(DELAYS, pairwise(spans), strict=False):
             assert again - failed >= delay - 0.002
     dead = left(activemq63, f"DLQ.{queue}", 30)
-    assert sorted(int(letter.body) for letter in dead) == list(SICK)
+    assert sorted(int(letter.body) for letter in dead) == list(FAILING)
     for letter in dead:
         assert letter.headers["original-destination"] == f"/queue/{queue}"
         assert letter.headers["redeliver_failures"] == "3"
@@ -83,31 +83,31 @@ def test_a_longer_delay_is_waited_out_at_the_broker_and_a_body_that_is_no_text_c
 
 def test_healthy_messages_pass_while_a_failing_one_is_held(activemq63: Broker) -> None:
     def fail_once(listener: Listener, frame: Any) -> None:
-        if frame.body == "sick" and listener.attempts("sick") == 1:
+        if frame.body == "failing" and listener.attempts("failing") == 1:
             raise ValueError("no")
 
     queue, listener = new_name(), Listener(fail_once)
-    put(activemq63, queue, "sick", *map(str, range(50)))
+    put(activemq63, queue, "failing", *map(str, range(50)))
     policy = RedeliveryPolicy(dead_after=3, backoff=2.0)
     with consuming(activemq63, f"/queue/{queue}", listener, policy=policy) as conn:
         until(lambda: len(listener.done) == 51 and settled(conn))
-    assert listener.done == [*map(str, range(50)), "sick"]
+    assert listener.done == [*map(str, range(50)), "failing"]
     assert left(activemq63, queue) == []
 
 
 def test_a_message_held_for_ten_seconds_does_not_stop_heart_beats(activemq63: Broker) -> None:
     def fail_once(listener: Listener, frame: Any) -> None:
-        if listener.attempts("sick") == 1:
+        if listener.attempts("failing") == 1:
             raise ValueError("no")
 
     queue, listener = new_name(), Listener(fail_once)
-    put(activemq63, queue, "sick")
+    put(activemq63, queue, "failing")
     connection = connect(activemq63, heartbeats=(2000, 2000))
     policy = RedeliveryPolicy(dead_after=3, backoff=9.9)
     with consuming(activemq63, f"/queue/{queue}", listener, connection=connection, policy=policy) as conn:
-        until(lambda: listener.done == ["sick"] and settled(conn))
+        until(lambda: listener.done == ["failing"] and settled(conn))
         assert listener.told == []
-    assert listener.counts["sick"] == ["1", "2"]
+    assert listener.counts["failing"] == ["1", "2"]
     assert left(activemq63, queue) == []
 
 

@@ -161,19 +161,19 @@ def _play(
         delay = rng.uniform(span.low, span.high, count)
         begin = at + delay + lateness
         retried = number + 1
-        sick = np.where(month.by_attempt > 0, retried < month.by_attempt, month.arrive + begin < heals)
+        fails = np.where(month.by_attempt > 0, retried < month.by_attempt, month.arrive + begin < heals)
         taking = _durations(month, rng)
         attempts += waiting
         if told is not None:
-            told.append(Attempts(retried, waiting.copy(), waiting & sick, begin, taking, delay))
+            told.append(Attempts(retried, waiting.copy(), waiting & fails, begin, taking, delay))
         late.append(lateness[waiting])
         waited.append(month.fingerprint[waiting])
-        failing.append(taking[waiting & sick])
-        failed.append(month.fingerprint[waiting & sick])
-        done = waiting & ~sick
+        failing.append(taking[waiting & fails])
+        failed.append(month.fingerprint[waiting & fails])
+        done = waiting & ~fails
         hi[done], took[done] = begin[done], begin[done]
-        lo = np.where(waiting & sick, begin, lo)
-        waiting &= sick
+        lo = np.where(waiting & fails, begin, lo)
+        waiting &= fails
         at = begin + taking
     return Played(lo, hi, attempts, took, *(np.concatenate(each) for each in (failing, late, failed, waited)))
 

@@ -191,7 +191,7 @@ def test_outages_make_the_bounds_as_wide_as_resampling_them_does() -> None:
     history = History(found.rows, attempt_times=found.times)
     rows = history.backtest([PRESENT], by="all")
     [row] = with_sampling(history, rows, [PRESENT], by="all", outage_share=found.outages["orders"])
-    told = history.told
+    told = history.histories
     shares, sizes = [], []
     for one in np.unique(told.slice):
         mine = told.slice == one
@@ -223,7 +223,7 @@ def test_quantiles_of_students_distribution_are_those_of_the_tables(z: float, fr
 
 def test_a_block_is_longer_than_the_longest_outage() -> None:
     found = month(GalleryWorld("", "", smooth(2000)))
-    told = History(found.rows).told
+    told = History(found.rows).histories
     for share in (0.05, 0.1, 0.24):
         numbers = blocks_of(told, share).number
         slices = [np.ptp(told.slice[numbers == one]) + 1 for one in np.unique(numbers)]

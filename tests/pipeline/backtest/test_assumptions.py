@@ -67,7 +67,7 @@ def test_outages_that_hit_all_at_once_are_judged_right_for_the_messages_that_met
     assert row.ttr_mean_s == pytest.approx(real.mean_s, rel=0.05)
 
 
-def test_a_policy_of_a_month_with_longer_outages_is_told_to_be_off() -> None:
+def test_a_policy_of_a_month_with_longer_outages_is_reported_as_off() -> None:
     rng = np.random.default_rng(6)
     march, april = outages(10.0)(10_000, rng), outages(40.0)(10_000, rng)
     found = how_wrong(history(march, EAGER, rng, version="march") + history(april, CALM, rng, version="april"))

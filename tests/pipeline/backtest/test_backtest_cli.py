@@ -239,7 +239,7 @@ def test_a_search_goes_where_the_journal_tells_the_policy(lake: str, tmp_path: P
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_best_is_written_in_any_language_and_what_is_lost_is_said(
+def test_the_best_is_written_in_any_language_and_what_is_lost_is_listed(
     language: str, lake: str, tmp_path: Path, capsys: Capture
 ) -> None:
     file = tmp_path / "best"
@@ -278,7 +278,7 @@ def test_where_nothing_is_better_nothing_is_written(lake: str, tmp_path: Path, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_present_policy_that_no_history_can_judge_is_said_to_be_one(lake: str, capsys: Capture) -> None:
+def test_a_present_policy_that_no_history_can_judge_is_reported_as_one(lake: str, capsys: Capture) -> None:
     daily = "1:86400000; 9:move(queue:dlq.$)"
     out, err = said(capsys, lake, "--candidate", daily, "--candidate", IN_USE)
     assert f"history cannot judge {daily}" in err
@@ -339,7 +339,7 @@ def test_a_lake_without_marts_is_the_worlds_fault(spark: SparkSession, tmp_path:
         ([], "no lake is here"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_spark_is_started(
+def test_what_cannot_be_meant_is_reported_before_spark_is_started(
     words: list[str], what: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # no Spark could start

@@ -72,7 +72,7 @@ def test_one_attempt_is_not_taken_where_messages_heal() -> None:
         (Shape(5, 1.0, 2.0, 60.0, 0.2), Shape(5, 1.0, 2.0, 60.0, 0.2)),
     ],
 )
-def test_a_shape_is_told_in_the_plainest_way_and_does_the_same(shape: Shape, plain: Shape) -> None:
+def test_a_shape_is_written_in_the_plainest_way_and_does_the_same(shape: Shape, plain: Shape) -> None:
     assert shape.normalised() == plain
     for failures in range(1, shape.attempts):
         assert shape.backoff().span(failures) == plain.backoff().span(failures)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from redeliver_mw.pipeline.backtest.assumptions import figures, results
-from redeliver_mw.pipeline.backtest.observations import told
+from redeliver_mw.pipeline.backtest.observations import observations_of
 from redeliver_mw.pipeline.backtest.sampling import blocks_of
 from tests.pipeline.backtest.gallery import SLICES, GalleryWorld, judged, play, smooth, worlds
 
@@ -19,7 +19,7 @@ WORLDS = {world.name: world for world in worlds()}
 
 
 def broken(rows: list[dict[str, Any]], outage: float = 0.0, hosts: list[dict[str, Any]] | None = None) -> set[str]:
-    every = told(rows)
+    every = observations_of(rows)
     return {one.subject for one in figures(every, blocks_of(every, outage), hosts or []) if one.broken}
 
 
@@ -67,7 +67,7 @@ def test_one_bad_host_is_found_and_named() -> None:
     def hosts(*recovered: int) -> list[dict[str, Any]]:
         return [{"host": f"h{at}", "retries": 1000, "recovered": one} for at, one in enumerate(recovered)]
 
-    every = told(rows([1] * SLICES))
+    every = observations_of(rows([1] * SLICES))
     [bad] = [one for one in figures(every, blocks_of(every), hosts(600, 610, 450, 590)) if one.subject == "host"]
     assert bad.broken
     assert bad.text.startswith("host h2: 45.0% of 1000 retries succeeded, 60.0% of those of all other hosts")
@@ -75,7 +75,7 @@ def test_one_bad_host_is_found_and_named() -> None:
     assert "host" not in broken(rows([1] * SLICES), hosts=hosts(600))
 
 
-def test_what_each_policy_came_to_is_told_where_there_are_several() -> None:
+def test_what_each_policy_came_to_is_reported_where_there_are_several() -> None:
     place = {"destination": "orders", "last_us": 0}
     arm = place | {"policy_version": "v slow", "messages": 200, "recovered": 180, "attempts": 700}
     main = place | {"policy_version": "v main", "messages": 2000, "recovered": 1000, "attempts": 9000}

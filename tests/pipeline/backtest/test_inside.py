@@ -127,7 +127,7 @@ def test_small_failures_lean_on_their_destination_where_they_know_nothing_themse
     assert rare.p_recover == pytest.approx(float(np.mean(many[many > 2] < 8)), abs=0.1)
 
 
-def test_attempts_take_time_where_they_are_said_to() -> None:
+def test_attempts_take_time_where_they_are_configured_to() -> None:
     rng, heals = np.random.default_rng(8), lognormal(5.0, 1.0)(20_000, np.random.default_rng(9))
     past = RedeliveryPolicy(8, 1)
     slow = RedeliveryPolicy(8, 1.5)  # as if each attempt took half a second

@@ -23,7 +23,7 @@ _FILTER = re.compile(rf"\s*{ORIGINAL_ADDRESS}\s*=\s*'((?:[^']|'')*)'\s*")
 
 
 def capabilities(version: str, *, dialect: str = "artemis+proton") -> Capabilities:
-    """The record of one broker version."""
+    """Return the record of one broker version."""
     return Capabilities(
         dialect=dialect,
         broker_kind="artemis",
@@ -52,12 +52,12 @@ def capabilities(version: str, *, dialect: str = "artemis+proton") -> Capabiliti
 
 
 def records() -> tuple[Capabilities, ...]:
-    """The record of each version that was tried, and one of all others; for the table of verbs."""
+    """Return the record of each version that was tried, and one of all others; for the table of verbs."""
     return tuple(capabilities(version) for version in (*TRIED, *UNTRIED))
 
 
 def address_and_queue(destination: Destination) -> tuple[str, str]:
-    """The address a destination belongs to, and its queue; the queue is empty for a whole topic.
+    """Return the address a destination belongs to, and its queue; the queue is empty for a whole topic.
 
     `orders` is the queue of that name on the address of that name, `orders::eu` the queue *eu* on the address
     *orders*, and `topic:prices::audit` the queue *audit* on the address *prices*.
@@ -69,12 +69,12 @@ def address_and_queue(destination: Destination) -> tuple[str, str]:
 
 
 def link_address(destination: Destination) -> str:
-    """What a link is attached to: the address, or the fully qualified name of one of its queues."""
+    """Return what a link is attached to: the address, or the fully qualified name of one of its queues."""
     return destination.full_name
 
 
 def filter_takes(text: str, address: str) -> bool | None:
-    """Whether a queue with this filter takes a dead letter from `address`; None for a filter of another form."""
+    """Return whether a queue with this filter takes a dead letter from `address`; None for another form of filter."""
     if not text.strip():
         return True
     found = _FILTER.fullmatch(text)

@@ -19,7 +19,7 @@ from redeliver_proton.sender_link import seen_as
 
 
 def encoded(out: Outgoing, after: float, salts: DuplicateIdSalts) -> tuple[bytes, str]:
-    """The message, and what a filter sees it as."""
+    """Return the encoded message, and what a filter sees it as."""
     at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
     came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
     return encode(out, at_ms=at_ms, source=came_from, duplicate_id=salts.duplicate_id(out)), seen_as(out)

@@ -24,13 +24,13 @@ OnReply = Callable[[Any], None]  # the result, or a BrokerError
 
 
 class ManagementDenied(BrokerError):
-    """This user may not ask: what is true of the broker stays unknown."""
+    """Reports that this user may not ask, so that the state of the broker stays unknown."""
 
     code = "management-refused"
 
 
 class ManagementReply(BrokerError):
-    """The broker's own error: what was asked for is not there, or cannot be done."""
+    """Reports the broker's own error: what was asked for is not there, or cannot be done."""
 
     code = "management-refused"
 
@@ -65,7 +65,7 @@ class ArtemisManagement(proton.Handler):
         self._ask({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, (), answer)
 
     def lost(self, error: BaseException) -> None:
-        """The connection is gone: every open question is answered."""
+        """Answer every open question: the connection is gone."""
         self._deny(BrokerUnavailable(f"the connection was lost: {error}", code="connection-lost"))
 
     def _ask(self, names: dict[str, str], arguments: Any, answer: OnReply) -> None:

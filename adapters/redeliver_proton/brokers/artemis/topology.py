@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is behind a name at the broker, and whether a copy that goes there is kept. On the loop's thread.
+"""Looks up what is behind a name at the broker, and whether it keeps a copy. On the loop's thread.
 
 Artemis accepts, and loses, what goes to an address without a queue, to a queue whose filter does not match, and to
 a full address whose policy is DROP: so each target is looked up before a link to it is opened.
@@ -112,17 +112,17 @@ class ArtemisTopology:
         *,
         declare: bool,
     ) -> None:
-        """The same at every source."""
+        """Answer the general capabilities, which are the same at every source."""
         answer(general)
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None]) -> None:
-        """Of its address, and whether its dead-letter address keeps what the broker gives up there."""
+        """Answer the limit of the source's address, and whether its dead-letter address keeps messages."""
         address, _ = address_and_queue(source)
         management = self._management
         if management is None:
             return answer(unread("there is no connection just now"))
 
-        def told(found: Any) -> None:
+        def settings_found(found: Any) -> None:
             if isinstance(found, BrokerError):
                 return answer(unread(found.what))
             settings = json.loads(found)
@@ -144,12 +144,12 @@ class ArtemisTopology:
             kept = any(q.address == dead and filter_takes(q.filter, address) for q in queues)
             answer(artemis_limit(settings, kept=kept))
 
-        return management.ask("broker", "getAddressSettingsAsJSON", address, answer=told)
+        return management.ask("broker", "getAddressSettingsAsJSON", address, answer=settings_found)
 
     # -- routes -----------------------------------------------------------------------------------
 
     def route(self, target: Destination, answer: OnRoute, *, declare: bool = False, consuming: bool = False) -> None:
-        """How a copy to `target` must go so that a queue keeps it; made when it is missing and `declare`.
+        """Answer how a copy to `target` must go so that a queue keeps it. A missing target is made with `declare`.
 
         `consuming`: how it is consumed; what a copy to it would meet is only warned of.
         """
@@ -198,7 +198,7 @@ class ArtemisTopology:
 
 
 def consumed(source: Destination, place: RouteTarget) -> Route | RedeliverError:
-    """How a source is consumed: any queue of it will do."""
+    """Return how a source is consumed: any queue of it will do."""
     found = route_to(source, place)
     address, queue = address_and_queue(source)
     if isinstance(found, BrokerError) and any(q.name == queue or queue == address for q in place.queues):
@@ -219,7 +219,7 @@ def consumed(source: Destination, place: RouteTarget) -> Route | RedeliverError:
 
 
 def route_to(target: Destination, place: RouteTarget) -> Route | RedeliverError:
-    """How a copy to `target` is kept there; DestinationMissing where it is missing, BrokerError where it is lost."""
+    """Return how `target` keeps a copy; DestinationMissing if it is missing, BrokerError if it would lose the copy."""
     address, queue = address_and_queue(target)
     capability = "topic" if target.kind == "topic" else "queue"
     if not place.known:
@@ -247,7 +247,7 @@ _TOPIC_CURE = "Subscribe a durable consumer first"
 
 
 def _to_one(target: Destination, place: RouteTarget, name: str) -> Route | RedeliverError:
-    """A queue by its fully qualified name; its filter holds there too."""
+    """Return the route to a queue by its fully qualified name; its filter holds there too."""
     found = next((q for q in place.queues if q.name == name), None)
     if found is None:
         return DestinationMissing(f"{target} is not there", cure="Declare it, or check its name")
@@ -276,7 +276,7 @@ def _to_queue(address: str, place: RouteTarget) -> Route | RedeliverError:
 
 
 def _only_from(text: str) -> str | None:
-    """The address in a filter on `_AMQ_ORIG_ADDRESS`; None where there is no such filter."""
+    """Return the address in a filter on `_AMQ_ORIG_ADDRESS`; None if there is no such filter."""
     if text and ORIGINAL_ADDRESS in text:
         name = text.partition("'")[2].rpartition("'")[0]
         return name.replace("''", "'")

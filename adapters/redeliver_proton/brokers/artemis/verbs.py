@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The effects of AMQP 1.0's outcomes on Artemis. Pure; `test_verbs` tries each on a real broker."""
+"""Lists the effects of AMQP 1.0's outcomes on Artemis. Pure; `test_verbs` tries each on a real broker."""
 
 from __future__ import annotations
 

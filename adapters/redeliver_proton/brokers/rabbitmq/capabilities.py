@@ -34,7 +34,7 @@ BROKERS_ANNOTATIONS = (
 
 
 def capabilities(version: str) -> Capabilities:
-    """The record of one broker version. What concerns delays holds of quorum queues only: see `capabilities_at`."""
+    """Return the record of one broker version. Its delays are those of quorum queues: see `capabilities_at`."""
     number = version_of(version)
     delays = number >= DELAYING
     return Capabilities(
@@ -70,13 +70,16 @@ def capabilities(version: str) -> Capabilities:
 
 
 def records() -> tuple[Capabilities, ...]:
-    """The record of each version that was tried, and of those that were not; for the table of verbs."""
+    """Return the record of each version that was tried, and of those that were not; for the table of verbs."""
     named = {version: version for version in TRIED} | UNTRIED
     return tuple(replace(capabilities(version), broker_version=name) for name, version in named.items())
 
 
 def too_old(version: str) -> str:
-    """Before 4.0 it was a plugin with other addresses, in which a `modified` ends the session (seen on 3.10)."""
+    """Return why a version is too old; empty if it is not.
+
+    Before 4.0 AMQP 1.0 was a plugin with other addresses, in which a `modified` ends the session (observed on 3.10).
+    """
     if version_of(version) >= FIRST:
         return ""
     return f"this RabbitMQ is {version}, and speaks AMQP 1.0 in a way that loses messages; from 4.0 on it does not"
@@ -87,5 +90,5 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def queue_of(destination: Destination) -> str:
-    """The queue of a destination: a subscription is the queue of its name, bound to the topic exchange."""
+    """Return the queue of a destination: a subscription is the queue of its name, bound to the topic exchange."""
     return destination.subscription or destination.name

@@ -71,7 +71,7 @@ class RabbitManagement(proton.Handler):
         self._flush()
 
     def lost(self, error: BaseException) -> None:
-        """The connection is gone: every open question is answered."""
+        """Answer every open question: the connection is gone."""
         self._lost = BrokerError(f"the connection was lost: {error}", code="connection-lost")
         self._end(self._lost)
 

@@ -61,7 +61,7 @@ def delivery_of(source: Destination, generation: int, tag: int, raw: bytes) -> D
 
 
 def _came_before(native: Received) -> bool:
-    """Whether anybody had it already: the broker says who is the first on every message."""
+    """Return whether anybody had the message before: the broker names its first consumer on every message."""
     try:
         fields = items(native.raw, _HEADER) if native.raw[:_HEADER] == b"\x00\x53\x70" else []
         first = read(native.raw, fields[_FIRST_ACQUIRER]) if len(fields) > _FIRST_ACQUIRER else None
@@ -72,6 +72,6 @@ def _came_before(native: Received) -> bool:
 
 
 def encoded(out: Outgoing, after: float, _salts: DuplicateIdSalts) -> tuple[bytes, str]:
-    """The message; it is never delayed, and no filter sees it."""
+    """Return the encoded message, which is never delayed, and which no filter sees."""
     assert after <= 0, "this broker delays no copies"
     return encode(out, biting=BROKERS_ANNOTATIONS), seen_as(out)

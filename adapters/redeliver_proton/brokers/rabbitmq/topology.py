@@ -61,7 +61,7 @@ class RabbitTopology:
         *,
         declare: bool,
     ) -> None:
-        """Only a quorum queue keeps a message back; one that we are to make will be one."""
+        """Answer the capabilities of a source: only a quorum queue keeps a message back, and we make quorum queues."""
 
         def found(queue: Mapping[str, Any] | RedeliverError) -> None:
             if isinstance(queue, DestinationMissing) and (declare or source.kind == "topic"):
@@ -79,7 +79,7 @@ class RabbitTopology:
         self._find(source, found)
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None]) -> None:
-        """What is missing is ours to make, without a limit."""
+        """Answer the limit of a source; a missing queue is ours to make, without a limit."""
 
         def found(queue: Mapping[str, Any] | RedeliverError) -> None:
             if isinstance(queue, DestinationMissing):
@@ -90,7 +90,7 @@ class RabbitTopology:
         self._find(source, found)
 
     def _find(self, source: Destination, answer: OnQueue) -> None:
-        def told(status: int, body: Any) -> None:
+        def answered(status: int, body: Any) -> None:
             if status == 200:
                 answer(body)
             elif status == 404:
@@ -98,7 +98,7 @@ class RabbitTopology:
             else:
                 answer(_refused(source, status, body))
 
-        self._ask("GET", f"/queues/{_coded(queue_of(source))}", told)
+        self._ask("GET", f"/queues/{_coded(queue_of(source))}", answered)
 
     def _ask(self, method: str, path: str, answer: Callable[[int, Any], None], body: Any = None) -> None:
         if self._management is None:
@@ -108,7 +108,7 @@ class RabbitTopology:
     # -- routes -----------------------------------------------------------------------------------
 
     def route(self, target: Destination, answer: OnRoute, *, declare: bool = False, consuming: bool = False) -> None:
-        """How a copy to `target` must go so that a queue keeps it; the queue is made when missing and `declare`."""
+        """Answer how a copy to `target` must go so that a queue keeps it. A missing queue is made with `declare`."""
         if target.kind == "topic" and not target.subscription:
             return answer(Route(f"/exchanges/{_coded(TOPICS)}/{_coded(target.name)}"))  # without a queue: given back
 
@@ -140,7 +140,7 @@ class RabbitTopology:
         return since + YOUNG - time.monotonic() if since is not None and queue.get("type") == "quorum" else 0.0
 
     def _make(self, target: Destination, answer: OnQueue, arguments: Mapping[str, Any]) -> None:
-        def told(status: int, body: Any) -> None:
+        def answered(status: int, body: Any) -> None:
             if status in (200, 201):
                 self._made[queue_of(target)] = time.monotonic()
                 answer(body)
@@ -153,12 +153,12 @@ class RabbitTopology:
                 )
 
         wanted = {"durable": True, "arguments": dict(arguments)}
-        self._ask("PUT", f"/queues/{_coded(queue_of(target))}", told, wanted)
+        self._ask("PUT", f"/queues/{_coded(queue_of(target))}", answered, wanted)
 
     def _bind(self, target: Destination, answer: Callable[[RedeliverError | None], None]) -> None:
         """Let the subscription's queue have what is published to the topic; nothing to do the second time."""
 
-        def told(status: int, body: Any) -> None:
+        def answered(status: int, body: Any) -> None:
             answer(None if status in (200, 201, 204) else _refused(target, status, body))
 
         wanted = {
@@ -167,7 +167,7 @@ class RabbitTopology:
             "binding_key": target.name,
             "arguments": {},
         }
-        self._ask("POST", "/bindings", told, wanted)
+        self._ask("POST", "/bindings", answered, wanted)
 
 
 def _route(queue: Mapping[str, Any]) -> Route:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What AMQP 1.0's outcomes really do on RabbitMQ, by type of queue. Pure; `test_verbs_rabbitmq` tries each."""
+"""Lists what AMQP 1.0's outcomes really do on RabbitMQ, by type of queue. Pure; `test_verbs_rabbitmq` tries each."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _LIMIT = VerbRecord(
 
 
 def verbs(number: tuple[int, ...]) -> tuple[VerbRecord, ...]:
-    """Of one broker; one row that says so for a series that was not tried."""
+    """Return the verbs of one broker; for a series that was not tried, one row that says so."""
     if number[:2] == (4, 3):
         return (*_ALIKE, *_QUORUM, *_CLASSIC, _LIMIT)
     note, instead = "taken to be as on 4.3", "as there"

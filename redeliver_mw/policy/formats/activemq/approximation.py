@@ -134,10 +134,10 @@ def _jittered(best: ActiveMQDelays, policy: RedeliveryPolicy, counts: list[int],
         return best
     factor = round(shares[min(1, len(shares) - 1)], 2)
     jittered = ActiveMQDelays(best.initial, best.delay, best.multiplier, best.cap, factor)
-    said = [jittered.span(count) for count in counts[: len(spans)]]
+    written = [jittered.span(count) for count in counts[: len(spans)]]
     if any(
         abs(ours - theirs) > _CUT
-        for span, other in zip(said, spans, strict=True)
+        for span, other in zip(written, spans, strict=True)
         for ours, theirs in zip(span, other, strict=True)
     ):
         lost.append(f"jitter ({policy.backoff}): here the first delay has none, and it adds up from step to step")

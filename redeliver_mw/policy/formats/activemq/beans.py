@@ -100,6 +100,6 @@ def destination_of(element: Element) -> Element:
     if element.name != "bean":
         return element
     kind = "topic" if element.attributes.get("class", "").endswith("Topic") else "queue"
-    told = [*element.all("constructor-arg"), *element.all("argument"), *element.all("property")]
-    name = next((each.attributes["value"] for each in told if "value" in each.attributes), "")
+    parts = [*element.all("constructor-arg"), *element.all("argument"), *element.all("property")]
+    name = next((each.attributes["value"] for each in parts if "value" in each.attributes), "")
     return replace(element, name=kind, attributes={"physicalName": name}, children=[])

@@ -73,8 +73,10 @@ def _given(element: Element, report: ReportProblem) -> dict[str, str]:
 
 
 def _drops_all(element: Element, given: dict[str, str], report: ReportProblem) -> bool:
-    told = {name: read_switch(given[name], f"{element.where}, {name}", report) for name in _SWITCHES if name in given}
-    everything = told.get("dropAll", True) is not False
+    switches = {
+        name: read_switch(given[name], f"{element.where}, {name}", report) for name in _SWITCHES if name in given
+    }
+    everything = switches.get("dropAll", True) is not False
     if everything and given.get("dropOnly", "").split():
         report.doubt("dropOnly beside dropAll, which drops everything", where=element.where, cure='Add dropAll="false"')
     if not everything and "dropOnly" not in given:

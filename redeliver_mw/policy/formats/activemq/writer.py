@@ -35,10 +35,10 @@ def write(policies: PolicyMap) -> Conversion:
     if policies.language == LANGUAGE and policies.native:
         return Conversion(policies.native)
     page, flat = _entries(policies)
-    told = list(page.lost)
+    without_default = list(page.lost)
     page.default(policies.default)
     if leaves_nothing(flat.policies):
-        page.lost = told  # the default is never used
+        page.lost = without_default  # the default is never used
     return Conversion(page.text(), tuple(dict.fromkeys(page.lost)))
 
 

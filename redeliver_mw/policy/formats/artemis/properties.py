@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from ....errors import PolicyError
 from ..diagnostics import Diagnostics, nearest
 from ..java_properties import Property, properties_of
-from ..schema import MOST_TOLD, words
+from ..schema import MOST_FINDINGS, words
 from ..xml import Element
 from .schema import COUNTED_BEFORE, FIELDS
 
@@ -166,11 +166,11 @@ class _Findings:
 
     problems: Diagnostics
     strict: bool
-    told: int = 0
+    count: int = 0
 
     def __call__(self, one: Property, what: str, hint: str, *, code: str) -> None:
-        self.told += 1
-        if self.told > MOST_TOLD:
+        self.count += 1
+        if self.count > MOST_FINDINGS:
             return
         where, cure = _where(one), hint[:1].upper() + hint[1:]
         if self.strict:

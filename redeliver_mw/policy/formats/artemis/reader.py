@@ -311,9 +311,10 @@ def _ties(entries: list[MapEntry]) -> Iterator[str]:
         words = zip(one.words, other.words, strict=False)
         if first.kind == second.kind and all(a == b or "*" in a + b for a, b in words):
             both = _fields(first).keys() & _fields(second).keys()
-            told = [name for name in FIELDS if name in both and _fields(first)[name] != _fields(second)[name]]
-            if told:
-                yield f"{first} and {second} are of equal rank and differ in {', '.join(told)}: Artemis takes either"
+            differing = [name for name in FIELDS if name in both and _fields(first)[name] != _fields(second)[name]]
+            if differing:
+                fields = ", ".join(differing)
+                yield f"{first} and {second} are of equal rank and differ in {fields}: Artemis takes either"
 
 
 def _equal_pairs(entries: list[MapEntry]) -> Iterator[tuple[tuple[Pattern, MapEntry], tuple[Pattern, MapEntry]]]:
@@ -328,7 +329,7 @@ def _equal_pairs(entries: list[MapEntry]) -> Iterator[tuple[tuple[Pattern, MapEn
 
 def _drops(entries: list[MapEntry]) -> list[str]:
     # A message without a dead-letter address is lost, and the owner of the file must learn this.
-    told = []
+    found = []
     by_precedence = sorted(
         ((pattern_of(entry.pattern, "artemis"), entry) for entry in entries), key=lambda pair: precedence_key(pair[0])
     )
@@ -337,10 +338,10 @@ def _drops(entries: list[MapEntry]) -> list[str]:
         attempts = limits.first(entry, ATTEMPTS) if not awaited.first(entry, "") else 0
         if attempts > 0:
             end = counted(attempts, "failure")
-            told.append(f"{entry}: no dead-letter-address, so a message is dropped after {end}")
+            found.append(f"{entry}: no dead-letter-address, so a message is dropped after {end}")
     if not any(entry.pattern == "#" and entry.kind is None for entry in entries):
-        told.append(f"an address that no address-setting matches: dropped after {ATTEMPTS} failures")
-    return told
+        found.append(f"an address that no address-setting matches: dropped after {ATTEMPTS} failures")
+    return found
 
 
 class _Setters:

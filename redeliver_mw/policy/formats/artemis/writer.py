@@ -57,32 +57,32 @@ def write_one_with_prefixes(policies: PolicyMap) -> Conversion:
 
 def _written_alone(policies: PolicyMap, *, prefixes: bool) -> Conversion:
     flat, lost = flattened(policies)
-    told = list(lost)
-    return _settings(list(_entries(flat, told)), prefixes, told)
+    findings = list(lost)
+    return _settings(list(_entries(flat, findings)), prefixes, findings)
 
 
 def _written(policies: PolicyMap, *, prefixes: bool) -> Conversion:
     if policies.language == "artemis" and policies.native:
         return Conversion(policies.native)
     flat, lost = flattened(policies)
-    told = list(lost)
-    entries = list(_entries(flat, told))
+    findings = list(lost)
+    entries = list(_entries(flat, findings))
     if not prefixes:
-        entries = _addresses([*entries, *_overlaps_of_kinds(entries, flat, told)], flat, told)
+        entries = _addresses([*entries, *_overlaps_of_kinds(entries, flat, findings)], flat, findings)
     if not any(entry.pattern == "#" and (entry.kind is None or not prefixes) for entry in entries):
         entries.insert(0, MapEntry("#", None, flat.default))
-    return _settings(_prefixed(entries) if prefixes else entries, prefixes, told)
+    return _settings(_prefixed(entries) if prefixes else entries, prefixes, findings)
 
 
-def _settings(entries: Iterable[MapEntry], prefixes: bool, told: list[str]) -> Conversion:
-    settings = [_setting(entry, prefixes, told) for entry in entries]
+def _settings(entries: Iterable[MapEntry], prefixes: bool, findings: list[str]) -> Conversion:
+    settings = [_setting(entry, prefixes, findings) for entry in entries]
     used = {name for _, fields in settings for name, value in fields.items() if value != _UNSET[name]}
     lines = []
     for match, fields in settings:
         leaves = [unsupported.leaf(name, fields[name]) for name in FIELDS if name in used or name in _ALWAYS]
         lines += unsupported.block("address-setting", leaves, match=match)
     text = "\n".join(unsupported.block("address-settings", lines)) + "\n"
-    return Conversion(text, tuple(dict.fromkeys(told)), names_nothing=not settings)
+    return Conversion(text, tuple(dict.fromkeys(findings)), names_nothing=not settings)
 
 
 _UNSET: dict[str, object] = {
@@ -197,10 +197,10 @@ def _example(pattern: str, flat: PolicyMap) -> str:
     words = [word for entry in flat.entries for word in entry.pattern.split(".")]
     spare = "x" * (1 + max(map(len, words)))
     longest = max(entry.pattern.count(".") for entry in flat.entries) + 2
-    said = []
+    words_of_name = []
     for word in pattern.split("."):
-        said += [spare] * longest if word == REST["artemis"] else [spare if word == "*" else word]
-    return ".".join(said)
+        words_of_name += [spare] * longest if word == REST["artemis"] else [spare if word == "*" else word]
+    return ".".join(words_of_name)
 
 
 def _setting(entry: MapEntry, prefixes: bool, lost: list[str]) -> tuple[str, dict[str, Any]]:

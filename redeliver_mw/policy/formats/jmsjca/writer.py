@@ -32,12 +32,12 @@ def write(policies: PolicyMap) -> Conversion:
     policy = _one(policies, lost)
     if policy.language == "jmsjca":  # even if it is empty
         return Conversion(policy.native, tuple(lost))
-    text, unsaid = _said(policy)
+    text, unsaid = _text_of(policy)
     # An empty string is a policy, but not if it is only what remains of entries that cannot be expressed.
     return Conversion(text, (*lost, *unsaid), names_nothing=not text and bool(lost))
 
 
-def _said(policy: RedeliveryPolicy) -> tuple[str, tuple[str, ...]]:
+def _text_of(policy: RedeliveryPolicy) -> tuple[str, tuple[str, ...]]:
     lost = _unsaid(policy)
     return "; ".join([*_delays(policy, lost), *_end(policy, lost)]), tuple(lost)
 
@@ -50,8 +50,8 @@ def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
         for entry in flat.entries:
             # A target of the source's kind is known if the entry is for one kind only.
             here = base if entry.kind is None else of_kind(base, entry.kind, literal(entry.pattern, flat.syntax))
-            text, unsaid = _said(here)
-            own, more = _said(cast(RedeliveryPolicy, entry.given))
+            text, unsaid = _text_of(here)
+            own, more = _text_of(cast(RedeliveryPolicy, entry.given))
             if own != text:
                 missing.append(f"{entry}: one string is for every destination, and has {whose}")
             elif more != unsaid:

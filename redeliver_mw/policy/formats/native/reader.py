@@ -180,15 +180,15 @@ class _Reading:
             where = (*path, name)
             table = self._table(tables, where)
             self._unknown(table, ("share", *FIELDS), where)
-            share = self._said(arm_share, table.get("share"), (*where, "share") if "share" in table else where)
+            share = self._read(arm_share, table.get("share"), (*where, "share") if "share" in table else where)
             fields = self._fields(table, where)
-            if self._said(arm_name, name, where) and share:
+            if self._read(arm_name, name, where) and share:
                 found[name] = share, fields
-        if found and not self._said(left_over, [share for share, _ in found.values()], (*path, [*found][-1])):
+        if found and not self._read(left_over, [share for share, _ in found.values()], (*path, [*found][-1])):
             found.clear()  # so that it is reported once
         return {"arms": found or None}
 
-    def _said(self, read: Callable[[Any], Any], given: object, path: toml.Path) -> Any:
+    def _read(self, read: Callable[[Any], Any], given: object, path: toml.Path) -> Any:
         try:
             return read(given)
         except PolicyError as error:

@@ -68,8 +68,8 @@ def write(policies: PolicyMap) -> Conversion:
         top["match"] = policies.match
     blocks = [list(toml.table((), top))] if top else []
     default = policies.default
-    told = lost if asked else []
-    blocks += _tables(("default",), _pairs(default, "default", told) | _arms(default, "default", told))
+    findings = lost if asked else []
+    blocks += _tables(("default",), _pairs(default, "default", findings) | _arms(default, "default", findings))
     for entry in policies.entries:
         blocks += _tables(("destinations", str(entry)), _entry(entry, policies, lost))
     return Conversion("\n\n".join("\n".join(block) for block in blocks) + "\n", tuple(lost))
@@ -119,7 +119,7 @@ def _arms(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
 
 def _differing(policy: RedeliveryPolicy, where: str, lost: list[str], base: RedeliveryPolicy) -> Pairs:
     same = _all(base, "", [])
-    return {name: said for name, said in _all(policy, where, lost).items() if same.get(name) != said}
+    return {name: value for name, value in _all(policy, where, lost).items() if same.get(name) != value}
 
 
 def _all(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
@@ -136,8 +136,8 @@ def _pairs(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
         pairs["on_dead"] = policy.on_dead
     for name in _RULES:
         rule: Condition | None = getattr(policy, name)
-        if rule is not None and (said := _rule(rule, f"{where}: {name}", lost)) is not None:
-            pairs[name] = said
+        if rule is not None and (written := _rule(rule, f"{where}: {name}", lost)) is not None:
+            pairs[name] = written
     if policy.expiry != Expiry():
         pairs["expiry"] = _expiry(policy.expiry)
     if policy.act != "failure":
@@ -157,8 +157,8 @@ def _given(fields: Mapping[str, Any], where: str, lost: list[str]) -> Pairs:
             pairs[name] = _targets(targets_of(given))
         elif name in _RULES:
             rule = condition_of(given, name)
-            said = "none" if rule is None else _rule(rule, f"{where}: {name}", lost)
-            pairs |= {} if said is None else {name: said}
+            written = "none" if rule is None else _rule(rule, f"{where}: {name}", lost)
+            pairs |= {} if written is None else {name: written}
         elif name == "expiry":
             pairs[name] = _expiry(given)
         elif name in ("on_dead", "act", "name"):
@@ -173,8 +173,8 @@ def _given(fields: Mapping[str, Any], where: str, lost: list[str]) -> Pairs:
 
 def _given_arm(pair: tuple[float, Given], where: str, lost: list[str]) -> Pairs:
     share, given = pair
-    said = _all(given, where, lost) if isinstance(given, RedeliveryPolicy) else _given(given, where, lost)
-    return {"share": share} | said
+    fields = _all(given, where, lost) if isinstance(given, RedeliveryPolicy) else _given(given, where, lost)
+    return {"share": share} | fields
 
 
 def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> object:
@@ -256,19 +256,19 @@ _LATER = {
 
 def _beside(inner: Backoff, pairs: Pairs) -> object:
     # Beside the source if that is the order in which they are read, otherwise around it.
-    said = _backoff(inner)
-    if isinstance(said, list):
-        said = {"of": said}
-    if not isinstance(said, dict):
-        said = {"constant": said}
-    if _LATER[next(iter(pairs))] & said.keys():
-        return {"of": said} | pairs
-    return said | pairs
+    written = _backoff(inner)
+    if isinstance(written, list):
+        written = {"of": written}
+    if not isinstance(written, dict):
+        written = {"constant": written}
+    if _LATER[next(iter(pairs))] & written.keys():
+        return {"of": written} | pairs
+    return written | pairs
 
 
 def _targets(targets: tuple[Target, ...]) -> object:
-    said = [_target(target) for target in targets]
-    return said[0] if len(said) == 1 else said
+    written = [_target(target) for target in targets]
+    return written[0] if len(written) == 1 else written
 
 
 def _target(target: Target) -> object:

@@ -83,8 +83,8 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     root, problems = parse(text, doctype=True), Diagnostics()
     for element in root.all_inside():
         if COMBINE in element.attributes:
-            told = f"{COMBINE} speaks of a file below this one, which was not given"
-            problems.warn(f"{element.where}: {told}. Name both files, the lower one first")
+            problem = f"{COMBINE} speaks of a file below this one, which was not given"
+            problems.warn(f"{element.where}: {problem}. Name both files, the lower one first")
             break
     return _read(root, text, problems, strict)
 

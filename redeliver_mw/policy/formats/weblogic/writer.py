@@ -83,10 +83,10 @@ class _Module:
     _ways: list[tuple[str, DestinationKind, Destination]] = field(default_factory=list)
     _template: list[str] = field(default_factory=list)
 
-    def destination(self, entry: MapEntry, name: str, told: list[DestinationKind | None]) -> None:
+    def destination(self, entry: MapEntry, name: str, own_kinds: list[DestinationKind | None]) -> None:
         """Write an entry as one element, or as two if it is for both kinds and none has an entry of its own."""
         for kind in _KINDS:
-            if entry.kind == kind or (entry.kind is None and kind not in told):
+            if entry.kind == kind or (entry.kind is None and kind not in own_kinds):
                 policy = of_kind(cast(RedeliveryPolicy, entry.given), kind, name)
                 self._elements[kind, name] = self._settings(policy, Destination(name, kind), f"{kind}:{name}")
 
