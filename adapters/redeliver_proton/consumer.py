@@ -42,7 +42,12 @@ MARK = "x-opt-"  # what an annotation's name has to begin with
 
 
 class Consumer(proton.Handler):
-    """Consumes a subscription through its generations; each link is one."""
+    """Consumes a subscription through its generations; each link is one.
+
+    The first link has credit for the whole window at once. Each later one begins with credit for one delivery and
+    doubles it with each that arrives: if it is a message that makes the broker end the connection, as RabbitMQ 4.3.6
+    does for one with a null annotation, the loss does not count for others that the connection would have held.
+    """
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class Consumer(proton.Handler):
         self._open: dict[int, proton.Delivery] = {}  # unsettled, by tag
         self._tag = 0  # counts through all generations: a late one never means another delivery
         self._owed = 0  # credit that settled deliveries have set free
+        self._window = subscription.prefetch  # deliveries that may be unsettled now
         self._decided: list[tuple[proton.Delivery, ConsumerSettlement]] = []
         self._resting = False
         self._rested: Callable[[], None] | None = None  # called when the drain is over
@@ -110,7 +116,7 @@ class Consumer(proton.Handler):
         if link is not None and link.state & proton.Endpoint.REMOTE_ACTIVE:
             self._owed = 0
             link.drain_mode = False
-            link.flow(max(0, self.subscription.prefetch - len(self._open) - link.credit))
+            link.flow(max(0, self._window - len(self._open) - link.credit))
 
     def _at_rest(self) -> None:
         rested, self._rested = self._rested, None
@@ -122,9 +128,10 @@ class Consumer(proton.Handler):
 
     def on_link_remote_open(self, event: Any) -> None:
         if event.link == self._link and event.link.remote_source.address:
+            self._window = 1 if self.was_ready else self.subscription.prefetch
             self.was_ready = True
             if not self._resting:
-                self._link.flow(self.subscription.prefetch)
+                self._link.flow(self._window)
             self._ready(self)
 
     def on_link_flow(self, event: Any) -> None:
@@ -159,8 +166,16 @@ class Consumer(proton.Handler):
         batch.append(self._deliver(self.subscription.source, self.generation, tag, bytes(raw or b"")))
         if len(batch) == 1:  # one wake-up for all that this read brings
             self._loop.call(self._hand_over)
+        self._widen()
         if self._resting and not link.credit:  # no flow comes when all of the credit was used
             self._at_rest()
+
+    def _widen(self) -> None:
+        """Double the window after a delivery, up to the subscription's."""
+        more = min(self._window, self.subscription.prefetch - self._window)
+        self._window += more
+        if more and not self._resting:
+            self._link.flow(more)
 
     def _hand_over(self) -> None:
         if self._batch:
@@ -203,7 +218,7 @@ class Consumer(proton.Handler):
     def replenish(self, freed: int) -> None:
         """Credit in batches of a quarter of the window, or at once when little is left."""
         self._owed += freed
-        link, window = self._link, self.subscription.prefetch
+        link, window = self._link, self._window
         if (
             link is not None
             and not self._resting

@@ -262,7 +262,8 @@ class Pika(Carrier):
             connection = pika.BlockingConnection(self._parameters())
             channel = connection.channel()
             channel.basic_qos(prefetch_count=50)
-            channel.basic_consume(queue, redelivering(on_message, settle="return", **options))
+            # By name: a message with a CC header does not tell its queue.
+            channel.basic_consume(queue, redelivering(on_message, settle="return", queue=queue, **options))
             ready.set()
             while not over.is_set():
                 connection.process_data_events(0.05)

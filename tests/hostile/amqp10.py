@@ -23,7 +23,7 @@ from redeliver_proton import redelivering
 from tests.contract.proton_world import Witness
 from tests.contract.rabbit_proton_world import RabbitWitness, path
 from tests.hostile.carrier import Carrier, Found, Handle, Limits, Made, body_for, fitting
-from tests.hostile.texts import INVALID, forged, secret, text, word
+from tests.hostile.texts import IDS, INVALID, forged, secret, text, word
 
 HEADER, ANNOTATIONS, FIELDS, APPLICATION, DATA, SEQUENCE, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77
 NULL = b"\x40"
@@ -171,6 +171,7 @@ class Proton(Carrier):
     """A broker over AMQP 1.0."""
 
     driver = "proton"
+    null_annotations = True
 
     def __init__(self, broker: Any) -> None:
         super().__init__(broker)
@@ -200,7 +201,7 @@ class Proton(Carrier):
             user += [(name(rng), value(rng)) for _ in range(rng.randrange(3))]
             user += [("password", string(secret(rng)))] * (rng.random() < 0.2)
         if about == "forged":
-            theirs = [(n, string(v) if rng.random() < 0.8 else value(rng)) for n, v in forged(rng).items()]
+            theirs = [(n, string(v) if n in IDS or rng.random() < 0.8 else value(rng)) for n, v in forged(rng).items()]
             marks = ("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_DUPL_ID", "JMSXDeliveryCount", "x-death")
             for mark in rng.sample(marks, 2):
                 forms = (string(text(rng)), value(rng))
@@ -246,6 +247,7 @@ class Proton(Carrier):
             return b""
         names = ("x-opt-mine", "x-opt-\x1b[2J", "x-opt-ORIG-ADDRESS", "x-opt-ORIG-QUEUE", "x-opt-redeliver_failures")
         pairs = [(n, rng.choice((string(text(rng)), value(rng)))) for n in rng.sample(names, rng.randrange(1, 3))]
+        pairs = [(n, v) for n, v in pairs if v != NULL or self.null_annotations]
         return section(ANNOTATIONS, compound(0xD1, [part for n, v in pairs for part in (symbol(n), v)]))
 
     def _fields(self, rng: Random) -> bytes:
@@ -435,6 +437,8 @@ class RabbitProton(Proton):
 
     scheme = "rabbitmq+proton"
     has_dropin = False  # it is refused there
+    # RabbitMQ 4.3.6 takes such a message, and then ends the session of each consumer that it gives the message to.
+    null_annotations = False
 
     def __init__(self, broker: Any) -> None:
         super().__init__(broker)

@@ -121,6 +121,8 @@ FORGED = {
     "redeliver_host": TEXTS,
     "redeliver_app": TEXTS,
 }
+#: Those of them that are ids, which logs and journals show as they are.
+IDS = {"redeliver_original_message_id", "redeliver_lineage", "redeliver_copy_id", "redeliver_replay_id"}
 
 
 def secret(rng: Random) -> str:

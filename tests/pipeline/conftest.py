@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """A session on two cores of this machine.
 
-    Its plans are interpreted, because compiling each of them takes a third of the time of tests with few rows. Tests that
-    start a process of their own, as the quarter and the start's last page do, have Spark as it comes.
+    Its plans are interpreted, because compiling each of them takes a third of the time of tests with few rows. Tests
+    that start a process of their own, as the quarter and the start's last page do, have Spark as it comes.
     """
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     started = session("local[2]", interpreted)

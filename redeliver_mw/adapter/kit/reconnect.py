@@ -12,6 +12,8 @@ here, once for all adapters::
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Callable
 
 from ...errors import BrokerUnavailable, ConfigError, RedeliverError
@@ -22,6 +24,8 @@ from .host_rotation import HostRotation
 from .tls_errors import WrongPort, WrongPortCheck
 
 AFTER_A_LOSS = 0.05  # seconds until a connection that was open is opened again
+LASTING = 10.0  # seconds: a connection that has been open for so long was not lost early
+EARLY_PAUSE, LONGEST_EARLY_PAUSE = 0.2, 5.0  # seconds: the longest pause after a second early loss; it doubles with each
 
 
 class Reconnector:
@@ -56,6 +60,8 @@ class Reconnector:
         self._call_later, self._connect, self._down = call_later, connect, down
         self._meaning, self._failed = meaning, failed
         self._cancel: Cancel | None = None  # takes back the next attempt
+        self._opened_at = 0.0
+        self._early_losses = 0  # connections in succession that were lost soon after they were opened
 
     @property
     def host(self) -> tuple[str, int]:
@@ -83,6 +89,7 @@ class Reconnector:
     def opened(self) -> None:
         """Note that the connection is open."""
         self.was_up = True
+        self._opened_at = time.monotonic()
         self._hosts.succeeded()
         self.state.connected()
 
@@ -93,7 +100,7 @@ class Reconnector:
             if not self.closing:
                 self.state.lost(error)
             self._down(error)
-            self._again(AFTER_A_LOSS)
+            self._again(self._pause_after_a_loss())
             return
         meaning = self._meaning(error)
         if self.was_up or type(meaning) is not BrokerUnavailable:
@@ -109,6 +116,19 @@ class Reconnector:
     def check_port(self, answer: Callable[[WrongPort | None], None]) -> None:
         """Answer, once that is known, whether the host's port speaks TLS where we do not, or the other way round."""
         self._port_check.begin(*self._hosts.host, answer)
+
+    def _pause_after_a_loss(self) -> float:
+        """Return a pause that grows with each early loss after the first.
+
+        A broker may end each connection to which it gives a certain message, and count that as a delivery of whatever
+        the connection held.
+        """
+        lasted = time.monotonic() - self._opened_at
+        self._early_losses = 0 if lasted >= LASTING else self._early_losses + 1
+        if self._early_losses < 2:
+            return AFTER_A_LOSS
+        longest = min(LONGEST_EARLY_PAUSE, EARLY_PAUSE * 2 ** min(self._early_losses - 2, 16))
+        return AFTER_A_LOSS + random.uniform(longest / 2, longest)
 
     def _not_open(self, meaning: RedeliverError) -> None:
         """An attempt has failed: the next one follows, or this was the last."""

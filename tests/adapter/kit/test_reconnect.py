@@ -82,6 +82,34 @@ def test_a_lost_connection_is_reported_and_opened_again_soon() -> None:
     assert driver.reconnector.state.report().state == "connecting"
 
 
+def test_the_pause_grows_with_each_connection_that_is_lost_early_and_a_lasting_one_ends_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    driver = Driver()
+    driver.reconnector.open()
+    for shortest, longest in ((0.0, 0.05), (0.15, 0.25), (0.25, 0.45), (0.45, 0.85), (0.85, 1.65), (1.65, 3.25)):
+        driver.reconnector.opened()
+        now += 9.0
+        driver.reconnector.ended(ConnectionError("a session error"), was_open=True)
+        before = len(driver.attempts)
+        driver.timers.advance(shortest - 0.001)
+        assert len(driver.attempts) == before
+        driver.timers.advance(longest - shortest + 0.002)
+        assert len(driver.attempts) == before + 1
+    for _ in range(10):
+        driver.reconnector.opened()
+        driver.reconnector.ended(ConnectionError("a session error"), was_open=True)
+        driver.timers.advance(5.06)
+    assert len(driver.attempts) == 17
+    driver.reconnector.opened()
+    now += 10.0
+    driver.reconnector.ended(ConnectionError("reset"), was_open=True)
+    driver.timers.advance(AFTER_A_LOSS)
+    assert len(driver.attempts) == 18
+
+
 def test_hosts_are_tried_in_turn_and_a_first_connect_is_given_up_after_three_rounds() -> None:
     driver = Driver("a,b:1")
     driver.reconnector.open()

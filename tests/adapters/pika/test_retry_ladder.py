@@ -235,3 +235,16 @@ def test_the_driver_warns_of_a_missing_queue_of_the_users_and_not_of_ours(
         with pytest.raises(pika.exceptions.ChannelClosedByBroker):
             found.connection.channel().queue_declare(f"{q.name}.nowhere", passive=True)
         assert any("404" in r.getMessage() for r in caplog.records)
+
+
+def test_a_user_who_logs_all_that_the_driver_says_keeps_the_connection(
+    q: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "pika")
+    connection = pika.BlockingConnection(parameters(q.broker))
+    channel = connection.channel()
+    channel.queue_declare(q.name, passive=True)
+    channel.close()  # the driver logs the broker's answer, an object that cannot be compared with a number
+    assert any("CloseOk" in r.getMessage() for r in caplog.records if r.name == "pika.channel")
+    assert connection.is_open
+    connection.close()

@@ -264,6 +264,19 @@ def test_a_publish_to_what_is_not_there_or_full_or_bound_to_nothing_is_refused(w
             assert why
 
 
+def test_a_message_that_ends_each_connection_that_gets_it_costs_the_others_nothing(world: RabbitProtonWorld) -> None:
+    """RabbitMQ 4.3.6 takes a null annotation, and cannot write it to a consumer; after 20 tries it drops the message."""
+    queue = world.new_name()
+    world.raw.declare(queue, {"x-queue-type": "quorum"})
+    world.raw.send(path(queue), proton.Message(body=b"broken", annotations={proton.symbol("x-opt-a"): None}))
+    healthy = [b"%d" % n for n in range(10)]
+    for body in healthy:
+        world.send(queue, body)
+    consumer = world.consume(queue, Handler(world.now))
+    assert world.wait_until(lambda: sorted(consumer.handler.done) == healthy, 20.0)
+    assert world.wait_until(lambda: world.depth(queue) == 1, 5.0)
+
+
 def test_a_stop_counts_nothing_towards_the_queues_limit(world: RabbitProtonWorld) -> None:
     queue = world.new_queue()
     consumer = world.consume(queue, lambda d: consumer.app.pause(queue))
