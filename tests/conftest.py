@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# The Java of Spark lives for seconds in most tests, too short for an optimizing compiler and a parallel collector to pay.
+# The Java of Spark lives for seconds in most tests, too short for an optimizing compiler to pay.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes is the machine's affair; what may take only so long has a test that says so.

@@ -25,7 +25,7 @@ from .tls_errors import WrongPort, WrongPortCheck
 
 AFTER_A_LOSS = 0.05  # seconds until a connection that was open is opened again
 LASTING = 10.0  # seconds: a connection that has been open for so long was not lost early
-EARLY_PAUSE, LONGEST_EARLY_PAUSE = 0.2, 5.0  # seconds: the longest pause after a second early loss; it doubles with each
+EARLY_PAUSE, LONGEST_EARLY_PAUSE = 0.2, 5.0  # seconds: the longest pause after the second early loss; it doubles
 
 
 class Reconnector:

@@ -265,7 +265,7 @@ def test_a_publish_to_what_is_not_there_or_full_or_bound_to_nothing_is_refused(w
 
 
 def test_a_message_that_ends_each_connection_that_gets_it_costs_the_others_nothing(world: RabbitProtonWorld) -> None:
-    """RabbitMQ 4.3.6 takes a null annotation, and cannot write it to a consumer; after 20 tries it drops the message."""
+    """RabbitMQ 4.3.6 takes a null annotation, cannot write it to a consumer, and drops the message after 20 tries."""
     queue = world.new_name()
     world.raw.declare(queue, {"x-queue-type": "quorum"})
     world.raw.send(path(queue), proton.Message(body=b"broken", annotations={proton.symbol("x-opt-a"): None}))
