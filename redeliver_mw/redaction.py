@@ -31,6 +31,7 @@ _LEAD = re.compile(
     r"(?:(?:\\{0,4}[\"'])?(?P<sep>[ \t]{0,8}(?:=>|:=|[=:])[ \t]{0,8}|>|%3[dD])"
     r"|\\{0,4}[\"'],[ \t]{0,8}(?=[bBuU]?\\{0,4}[\"']))"  # a pair: ('password', 'value')
 )
+_LONGEST_LEAD = 64  # characters: a name deeper inside a hidden value has its own value inside, too
 _QUOTE = re.compile(r"[bBrRuUfF]{0,2}(\\{0,4}[\"'])")
 _BARE = re.compile(
     r"(?:(?:[Bb]earer|[Bb]asic|[Dd]igest|Token)[ \t]{1,8})?"
@@ -171,7 +172,7 @@ def _without_values(text: str, lowered: str) -> Iterator[str]:
         lowered = re.sub("[A-Z]+", lambda found: found[0].lower(), text)
     done = 0
     for key in _KEY.finditer(lowered):
-        if key.start() < done:
+        if key.end() + _LONGEST_LEAD < done:
             continue
         lead = _LEAD.match(text, key.end())
         if lead is None:
@@ -181,10 +182,12 @@ def _without_values(text: str, lowered: str) -> Iterator[str]:
             start, end = element.span(1) if element else (0, 0)
         else:
             start, end = _value(text, lead.end(), whole_line=key[0] in ("authorization", "cookie"))
-        if text[start:end].rstrip(",:;)]}") not in _HARMLESS:
+        if end <= done or text[start:end].rstrip(",:;)]}") in _HARMLESS:
+            continue
+        if start > done or not done:  # a name inside a hidden value may have a value that goes on behind it
             yield text[done:start]
             yield MARK
-            done = end
+        done = end
     yield text[done:]
 
 

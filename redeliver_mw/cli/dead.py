@@ -206,7 +206,7 @@ def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
         "since_s": letter.since,
         "original_message_id": letter.original_message_id and redact(letter.original_message_id),
         "generation": letter.generation,
-        "replay_id": letter.replay_id or None,
+        "replay_id": redact(letter.replay_id) or None,
         "bytes": letter.body_bytes,
     }
 

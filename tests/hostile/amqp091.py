@@ -20,7 +20,7 @@ import pika.spec
 
 from redeliver_pika import redelivering
 from tests.hostile.carrier import Carrier, Found, Handle, Limits, Made, body_for, fitting
-from tests.hostile.texts import INVALID, forged, secret, text, word
+from tests.hostile.texts import IDS, INVALID, forged, secret, text, word
 
 _WIDTHS = {b"t": 1, b"b": 1, b"B": 1, b"s": 2, b"u": 2, b"I": 4, b"i": 4, b"l": 8, b"L": 8, b"f": 4, b"d": 8, b"D": 5}
 _WIDTHS |= {b"T": 8, b"V": 0}
@@ -219,7 +219,7 @@ class Pika(Carrier):
             user += [(name(rng), value(rng)) for _ in range(rng.randrange(3))]
             user += [(b"password", string(secret(rng)))] * (rng.random() < 0.2)
         if about == "forged":
-            theirs = [(n.encode(), _forged(rng, v)) for n, v in forged(rng).items()]
+            theirs = [(n.encode(), string(v) if n in IDS else _forged(rng, v)) for n, v in forged(rng).items()]
             theirs += deaths(rng) if rng.random() < 0.5 else []
             theirs += [(b"x-delivery-count", value(rng)), (b"CC", sized(b"A", string("nowhere")))][: rng.randrange(3)]
         if limits.too_large and rng.random() < 0.1:

@@ -54,7 +54,7 @@ class Listener(logging.Handler):
             self.faults.append(f"a line of the log cannot be written: {error!r}")
             return
         if record.levelno >= logging.WARNING:
-            self.lines.append(text[:300])
+            self.lines.append(text[:3000])
         self.faults += faults_in("the log", text)
         if record.name != "redeliver_mw.failures" and (record.exc_info or "Traceback (most recent" in text):
             self.faults.append(f"a traceback in the log: {text[-1500:]!a}")
