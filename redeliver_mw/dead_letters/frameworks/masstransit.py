@@ -39,7 +39,7 @@ def read(message: ForeignMessage, /) -> ForeignLetter | None:
         dead=dead,
         source=_source(message) if dead else None,
         reason=message.name(REASON),
-        task=(message.name("MT-Fault-MessageType") or (types[0] if types else "")).removeprefix(_URN),
+        task=message.name("MT-Fault-MessageType") or (types[0].removeprefix(_URN).replace(":", ".") if types else ""),
         id=name_of(body.get("messageId")) or message.message_id,
         attempts=(message.number("MT-Fault-RetryCount") + 1) if fault else 0,
         since=message.time("MT-Fault-Timestamp"),
