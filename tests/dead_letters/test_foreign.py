@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from redeliver_mw.dead_letters import letter_of, pack, unpack
 from redeliver_mw.dead_letters.frameworks import READERS, ForeignMessage, recognise, sent_back
 from redeliver_mw.dead_letters.frameworks.foreign import BODY_BYTES, MESSAGE_BYTES, NAME_BYTES
-from redeliver_mw.dead_letters.frameworks.stacks import Stack
+from redeliver_mw.dead_letters.frameworks.stacks import PrintedStack
 from redeliver_mw.failure import MAX_FRAMES, fingerprint
 from redeliver_mw.message import Death, Delivery, Destination
 from redeliver_mw.testing import make_delivery
@@ -262,12 +262,12 @@ def test_the_frames_of_python() -> None:
 shop.errors.NoStock: order 7
 left: 0
 """
-    stack = Stack.parse(text)
-    assert stack == Stack("NoStock", "order 7", "", ("kombu.utils:retry_over_time", "tasks:charge"))
+    stack = PrintedStack.parse(text)
+    assert stack == PrintedStack("NoStock", "order 7", "", ("kombu.utils:retry_over_time", "tasks:charge"))
 
 
 def test_the_frames_of_java_end_with_the_innermost_of_the_cause() -> None:
-    stack = Stack.parse(letter("spring").delivery.headers["x-exception-stacktrace"])
+    stack = PrintedStack.parse(letter("spring").delivery.headers["x-exception-stacktrace"])
     assert stack is not None
     assert (stack.type.rpartition(".")[2], stack.cause_type) == (
         "ListenerExecutionFailedException",
@@ -280,17 +280,17 @@ def test_the_frames_of_java_end_with_the_innermost_of_the_cause() -> None:
 
 def test_the_frames_of_dotnet_name_the_method_of_a_state_machine_in_any_language() -> None:
     text = "System.Exception: x\n   at A.B.<Handle>d__3.MoveNext() in /s.cs:line 1\n   bei A.C`1.Send(T a, U b)\n"
-    stack = Stack.parse(text)
-    assert stack == Stack("System.Exception", "x", "", ("A.C`#.Send", "A.B.Handle"))
+    stack = PrintedStack.parse(text)
+    assert stack == PrintedStack("System.Exception", "x", "", ("A.C`#.Send", "A.B.Handle"))
 
 
 def test_a_deep_stack_keeps_its_innermost_frames_and_a_recursion_counts_once() -> None:
     deep = "E: x\n" + "".join(f"\tat a.B.m{chr(97 + n // 26)}{chr(97 + n % 26)}(B.java:1)\n" for n in range(100))
-    stack = Stack.parse(deep)
+    stack = PrintedStack.parse(deep)
     assert stack is not None
     assert len(stack.frames) == MAX_FRAMES
     assert stack.frames[-1] == "a.B.maa"
-    again = Stack.parse("E: x\n" + "\tat a.B.m(B.java:1)\n" * 500)
+    again = PrintedStack.parse("E: x\n" + "\tat a.B.m(B.java:1)\n" * 500)
     assert again is not None
     assert again.frames == ("a.B.m",)
 
@@ -359,7 +359,7 @@ def test_no_message_of_another_program_raises_or_gives_an_unbounded_text(
 
 @given(text=st.lists(LINES | st.text(max_size=40), max_size=60).map("\n".join) | st.text())
 def test_no_text_is_a_stack_that_cannot_be_read(text: str) -> None:
-    stack = Stack.parse(text)
+    stack = PrintedStack.parse(text)
     assert stack is None or len(stack.frames) <= MAX_FRAMES
 
 
@@ -373,5 +373,5 @@ def test_a_body_of_more_than_a_mebibyte_is_not_parsed() -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("line", ["   at ", "   at a" * 30, "\tat a/", '  File "', "Caused by: a.", "a.", " ", "a: "])
 def test_a_hostile_stack_of_many_kilobytes_is_read_at_once(line: str) -> None:
-    Stack.parse((line * 200_000)[:500_000])
-    Stack.parse("\n".join([line * 40] * 2000))
+    PrintedStack.parse((line * 200_000)[:500_000])
+    PrintedStack.parse("\n".join([line * 40] * 2000))

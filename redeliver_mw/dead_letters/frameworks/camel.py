@@ -12,7 +12,7 @@ Source: https://camel.apache.org/components/next/eips/dead-letter-channel.html, 
 from __future__ import annotations
 
 from .foreign import ForeignLetter, ForeignMessage, text_of
-from .stacks import Stack
+from .stacks import PrintedStack
 
 NAME = "Camel"
 FAILURE = ("CamelFailureEndpoint", "CamelFailureRouteId", "CamelExceptionCaught", "CamelExceptionStackTrace")
@@ -27,7 +27,7 @@ def read(message: ForeignMessage, /) -> ForeignLetter | None:
         return None
     # An exception that became a header is its own text: the type, a colon, the message, perhaps the stack.
     caught = text_of(message.headers.get("CamelExceptionCaught"))
-    raised = Stack.parse(caught)
+    raised = PrintedStack.parse(caught)
     return ForeignLetter(
         framework=NAME,
         dead=dead,

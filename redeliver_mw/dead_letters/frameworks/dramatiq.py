@@ -11,7 +11,7 @@ Sources: dramatiq/message.py, dramatiq/middleware/retries.py, dramatiq/brokers/r
 from __future__ import annotations
 
 from .foreign import STACK_CHARS, ForeignLetter, ForeignMessage, name_of, number_of, queue_of, text_of
-from .stacks import Stack
+from .stacks import PrintedStack
 
 NAME = "Dramatiq"
 DEAD, DELAYED = ".XQ", ".DQ"
@@ -26,7 +26,7 @@ def read(message: ForeignMessage, /) -> ForeignLetter | None:
     if not (actor and queue and isinstance(options, dict) and isinstance(body.get("args"), list)):
         return None
     dead = message.queue.endswith(DEAD)
-    stack = Stack.parse(text_of(options.get("traceback"), STACK_CHARS))
+    stack = PrintedStack.parse(text_of(options.get("traceback"), STACK_CHARS))
     return ForeignLetter(
         framework=NAME,
         dead=dead,

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cache, cached_property
+from typing import Any, Protocol, cast
 
 import orjson
 
 from ...failure import fingerprint
-from ...message import Delivery, Destination, Properties
+from ...message import Delivery, Destination, MessageReader, Properties, SupportsAnnotations
 from ...redaction import label, safe, trim_utf8
-from .stacks import Stack
+from .stacks import PrintedStack
 
 BODY_BYTES = 1024 * 1024  # a larger body is not parsed
 STACK_CHARS = 128 * 1024  # of a stack that are read
@@ -45,7 +45,7 @@ class ForeignLetter:
     since: float | None = None  # time of the last failure, in seconds since 1970
     error_type: str = ""
     error_message: str = ""  # redacted
-    stack: Stack | None = None
+    stack: PrintedStack | None = None
     drops: tuple[str, ...] = ()  # names of the headers that a replay leaves out, as the framework's own tool does
 
     @property
@@ -68,6 +68,9 @@ class ForeignMessage:
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self.headers: Mapping[str, Any] = delivery.headers
+        if _annotates(type(delivery.reader)):
+            reader = cast(SupportsAnnotations, delivery.reader)
+            self.headers = {**reader.annotations(delivery.native), **delivery.headers}
 
     @property
     def queue(self) -> str:
@@ -98,9 +101,9 @@ class ForeignMessage:
         """Return a header as an error's message, redacted."""
         return error_of(self.headers.get(header))
 
-    def stack(self, header: str) -> Stack | None:
+    def stack(self, header: str) -> PrintedStack | None:
         """Return the stack in a header, or None."""
-        return Stack.parse(text_of(self.headers.get(header), STACK_CHARS))
+        return PrintedStack.parse(text_of(self.headers.get(header), STACK_CHARS))
 
     def number(self, header: str) -> int:
         """Return a header as a number from 0 on; 0 for anything else."""
@@ -125,6 +128,12 @@ class ForeignMessage:
         except orjson.JSONDecodeError:
             return {}
         return found if isinstance(found, dict) else {}
+
+
+@cache
+def _annotates(reader: type[MessageReader]) -> bool:
+    """Return whether the reader is `SupportsAnnotations`. Cached, because a protocol check takes long."""
+    return issubclass(reader, SupportsAnnotations)
 
 
 def text_of(value: object, chars: int = 16 * 1024) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ...message import Destination
 from .foreign import ForeignLetter, ForeignMessage, queue_of
-from .stacks import Stack
+from .stacks import PrintedStack
 
 NAME = "Spring AMQP"
 STACK, MESSAGE = "x-exception-stacktrace", "x-exception-message"
@@ -55,7 +55,7 @@ def _unknown(message: ForeignMessage) -> str:
     )
 
 
-def _type(stack: Stack | None) -> str:
+def _type(stack: PrintedStack | None) -> str:
     """Return the type that the message header is about: that of the cause, where there is one.
 
     The raised exception is a wrapper of Spring's own.

@@ -30,7 +30,7 @@ _INSTALLED = re.compile(r"(?:site|dist)-packages[\\/](.+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class PrintedStack:
     """Holds a stack as it was read: the raised type and message as far as the text tells them, and the frames.
 
     `cause_type` is the type of the first `Caused by` of Java.
@@ -42,7 +42,7 @@ class Stack:
     frames: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Stack | None:
+    def parse(cls, text: str) -> PrintedStack | None:
         """Return the stack in a text; None for an empty one. Never raises; linear time."""
         if not text.strip():
             return None
@@ -52,7 +52,7 @@ class Stack:
         return _managed(lines)
 
 
-def _python(lines: list[str]) -> Stack:
+def _python(lines: list[str]) -> PrintedStack:
     """Return a Python traceback, whose last line that is not indented names the raised exception."""
     last, frames = 0, []
     for at, line in enumerate(lines):
@@ -61,7 +61,7 @@ def _python(lines: list[str]) -> Stack:
             frames.append(f"{_module(found[1])}:{_plain(found[2].strip())}")
     raised = next((found for line in lines[last + 1 :] if (found := _RAISED.match(line))), None)
     kind, message = (raised[1].rpartition(".")[2], raised[2] or "") if raised else ("", "")
-    return Stack(label(kind), trim_utf8(safe(message), 2048), "", _kept(frames))
+    return PrintedStack(label(kind), trim_utf8(safe(message), 2048), "", _kept(frames))
 
 
 def _module(path: str) -> str:
@@ -74,7 +74,7 @@ def _module(path: str) -> str:
     return _plain(".".join(named).removesuffix(".py"))
 
 
-def _managed(lines: list[str]) -> Stack:
+def _managed(lines: list[str]) -> PrintedStack:
     """Return a stack of Java or .NET, which print the innermost frame first, and each cause in a block of its own."""
     raised = _RAISED.match(lines[0].strip())
     frames, block, cause_type = list[str](), list[str](), ""
@@ -87,7 +87,7 @@ def _managed(lines: list[str]) -> Stack:
             block.append(_plain(_STATE_MACHINE.sub(r"\1", found[1])))
     frames += reversed(block)
     kind, message = (raised[1], raised[2] or "") if raised else ("", "")
-    return Stack(label(kind), trim_utf8(safe(message), 2048), label(cause_type), _kept(frames))
+    return PrintedStack(label(kind), trim_utf8(safe(message), 2048), label(cause_type), _kept(frames))
 
 
 def _plain(name: str) -> str:
