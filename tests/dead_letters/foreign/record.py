@@ -12,7 +12,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,15 +43,16 @@ class Client:
     arguments: tuple[str, ...] = ()
     declares: bool = False  # the dead-letter queue itself
     rejects: bool = True  # the message itself
+    handles: str = ""  # what it prints when it handles the message
 
 
 CLIENTS = {
-    "celery": Client("celery", ("celery", "kombu"), arguments=("2",)),
-    "celery-protocol-1": Client("celery", ("celery", "kombu"), arguments=("1",)),
+    "celery": Client("celery", ("celery", "kombu"), arguments=("2",), handles="handled 7 EUR"),
+    "celery-protocol-1": Client("celery", ("celery", "kombu"), arguments=("1",), handles="handled 7 EUR"),
     "kombu": Client("kombu", ("kombu",)),
-    "dramatiq": Client("dramatiq", ("dramatiq", "pika"), dead=f"{SOURCE}.XQ", declares=True),
-    "taskiq": Client("taskiq", ("taskiq", "taskiq-aio-pika"), declares=True, rejects=False),
-    "faststream": Client("faststream", ("faststream", "aio-pika")),
+    "dramatiq": Client("dramatiq", ("dramatiq", "pika"), dead=f"{SOURCE}.XQ", declares=True, handles="handled 7 EUR"),
+    "taskiq": Client("taskiq", ("taskiq", "taskiq-aio-pika"), declares=True, rejects=False, handles="handled 7 EUR"),
+    "faststream": Client("faststream", ("faststream", "aio-pika"), handles="handled {'order': 7}"),
     "aio-pika": Client("aio_pika", ("aio-pika",)),
 }
 
@@ -61,8 +63,9 @@ def python() -> Path | None:
     return found if found.exists() else None
 
 
-def recorded(url: str, name: str, interpreter: Path, use: Callable[[Delivery, dict[str, str]], None]) -> None:
-    """Run a client on the RabbitMQ at this URL, and hand its dead letter to `use` with the versions of its packages."""
+@contextmanager
+def dead_letter(url: str, name: str, interpreter: Path) -> Iterator[Client]:
+    """Inside, the RabbitMQ at this URL has one dead letter that this client has made. It has no such queues after."""
     client = CLIENTS[name]
     queues = (SOURCE, client.dead, f"{SOURCE}.DQ")
     connection = pika.BlockingConnection(parameters(url))
@@ -72,15 +75,12 @@ def recorded(url: str, name: str, interpreter: Path, use: Callable[[Delivery, di
             channel.queue_delete(queue)
         if not client.declares:
             channel.queue_declare(client.dead, durable=True)
-        _run(interpreter, REPOSITORY / "tests/dead_letters/foreign/clients" / f"{client.program}.py", url, client)
+        run(interpreter, client, url, "fail")
         if not client.rejects:
             _reject(channel)
         with connect(url) as session:
             until(lambda: session.depth(client.dead) > 0, 20, f"nothing comes to {client.dead}")
-            delivery = session.receive(client.dead, timeout=10)
-            assert delivery is not None
-            use(delivery, _versions(interpreter, client))
-            session.settle(delivery)
+        yield client
     finally:
         for queue in queues:
             channel.queue_delete(queue)
@@ -88,14 +88,26 @@ def recorded(url: str, name: str, interpreter: Path, use: Callable[[Delivery, di
         connection.close()
 
 
-def _run(interpreter: Path, program: Path, url: str, client: Client) -> None:
+def taken(url: str, client: Client) -> Delivery:
+    """Return the dead letter, off its queue."""
+    with connect(url) as session:
+        delivery = session.receive(client.dead, timeout=10)
+        assert delivery is not None
+        session.settle(delivery)
+        return delivery
+
+
+def run(interpreter: Path, client: Client, url: str, mode: str) -> str:
+    """Let a client `fail` to handle a new message, or `handle` the one that is there; return what it printed."""
+    program = REPOSITORY / "tests/dead_letters/foreign/clients" / f"{client.program}.py"
     amqp = "amqp" + url[url.index("://") :]
     with TemporaryDirectory(prefix="shop-") as folder:  # the paths in a traceback are not those of the repository
         copy = Path(folder) / "shop_tasks.py"
         copy.write_bytes(program.read_bytes())
-        command = [str(interpreter), "-I", str(copy), amqp, SOURCE, client.dead, *client.arguments]
+        command = [str(interpreter), "-I", str(copy), amqp, SOURCE, client.dead, mode, *client.arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _reject(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
@@ -103,7 +115,7 @@ def _reject(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
     channel.basic_reject(method.delivery_tag, requeue=False)
 
 
-def _versions(interpreter: Path, client: Client) -> dict[str, str]:
+def versions(interpreter: Path, client: Client) -> dict[str, str]:
     done = subprocess.run([str(interpreter), "-I", "-c", _VERSIONS, *client.packages], capture_output=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
@@ -113,13 +125,9 @@ def main() -> None:
     interpreter = python()
     if interpreter is None:
         sys.exit("the frameworks are not here; `make .frameworks/venv` installs them")
-    for name, client in CLIENTS.items():
-        recorded(
-            sys.argv[1],
-            name,
-            interpreter,
-            lambda delivery, versions, name=name, client=client: save(name, client.dead, SOURCE, versions, delivery),
-        )
+    for name in CLIENTS:
+        with dead_letter(sys.argv[1], name, interpreter) as client:
+            save(name, client.dead, SOURCE, versions(interpreter, client), taken(sys.argv[1], client))
         print(name)
 
 

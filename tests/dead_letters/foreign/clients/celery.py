@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Celery: a task is retried once and then rejects its message; `1` or `2` is the version of the message protocol."""
+"""Celery: a task is retried once and then rejects its message; or, with `handle`, it handles a message that is there.
+
+The last argument is the version of the message protocol.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from celery.worker import state
 from kombu import Exchange, Queue
 from kombu.asynchronous import get_event_loop
 
-url, source, dead, protocol = sys.argv[1:5]
+url, source, dead, mode, protocol = sys.argv[1:6]
 
 app = Celery("shop", broker=url)
 arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -32,14 +35,17 @@ app.conf.update(
 
 @app.task(name="shop.tasks.charge", bind=True)
 def charge(self: Any, order: int, *, currency: str) -> None:
-    if not self.request.retries:
+    if mode == "fail" and not self.request.retries:
         raise self.retry(countdown=0)
-    state.should_stop = 0  # an exit code: the worker ends once it has rejected the message
+    state.should_stop = 0  # an exit code: the worker ends once it has settled the message
     get_event_loop().call_later(0.01, lambda: None)
-    raise Reject("no such order", requeue=False)
+    if mode == "fail":
+        raise Reject("no such order", requeue=False)
+    print("handled", order, currency, self.request.id)
 
 
-charge.delay(7, currency="EUR")
+if mode == "fail":
+    charge.delay(7, currency="EUR")
 quiet: list[Any] = ["--loglevel", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat"]
 with suppress(SystemExit):
     app.worker_main(["--quiet", "worker", "--pool", "solo", *quiet])
