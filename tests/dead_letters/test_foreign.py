@@ -201,12 +201,36 @@ def test_a_delay_before_the_last_attempt_does_not_hide_the_frameworks_marks(queu
     assert (found.evidence, found.source) == ("framework", ORDERS)
 
 
-def test_a_task_that_celery_merely_delayed_is_no_dead_letter() -> None:
-    death = Death(Destination("celery_delayed_7"), "expired")
-    found = letter_of(in_queue("celery", dict(letter("celery").delivery.headers), death=death), PIKA)
+@pytest.mark.parametrize(
+    ("queue", "headers"),
+    [
+        ("celery_delayed_7", {"task": "t", "id": "1", "lang": "py"}),
+        ("nsb.v2.delay-level-03", {"NServiceBus.EnclosedMessageTypes": "T"}),
+        ("nsb.delay-level-27", {"NServiceBus.EnclosedMessageTypes": "T"}),
+    ],
+)
+def test_a_message_that_a_framework_merely_delayed_is_no_dead_letter(queue: str, headers: dict[str, Any]) -> None:
+    death = Death(Destination(queue), "expired")
+    found = letter_of(in_queue("celery", headers, death=death), PIKA)
     assert (found.evidence, found.source) == ("", None)
+    rejected = letter_of(in_queue("celery", headers, death=Death(Destination(queue), "rejected")), PIKA)
+    assert rejected.evidence == "broker"
     other = letter_of(in_queue("x", {}, death=Death(Destination("celery_delayed_seven"), "expired")), PIKA)
     assert other.evidence == "broker"
+
+
+@pytest.mark.parametrize(
+    ("queue", "headers", "body"),
+    [
+        ("x_error", {"MT-Fault-Message": "password=hunter2"}, b""),
+        ("error", {"NServiceBus.FailedQ": "a", "NServiceBus.ExceptionInfo.Message": "password=hunter2"}, b""),
+        ("x", {"x-exception-message": "password=hunter2", "x-original-exchange": ""}, b""),
+        ("x", {"CamelExceptionCaught": "a.B: password=hunter2"}, b""),
+        ("a.XQ", {}, letter("dramatiq").body.replace(b"no such order: 7", b"password=hunter2")),
+    ],
+)
+def test_the_message_of_an_error_is_redacted(queue: str, headers: dict[str, Any], body: bytes) -> None:
+    assert letter_of(in_queue(queue, headers, body), PIKA).error_message == "password=***"
 
 
 def test_a_letter_of_dramatiq_without_marks_goes_to_the_queue_that_its_own_is_named_after() -> None:
@@ -324,8 +348,10 @@ json_values = st.recursive(
 )
 FIELDS = ["actor_name", "queue_name", "message_id", "options", "args", "kwargs", "task", "id", "retries"]
 FIELDS += ["task_name", "task_id", "labels", "messageType", "messageId", "traceback"]
+WORDS = b'{"actor_name" "queue_name" "message_id" "task" "id" "args" "kwargs" "retries" '
 bodies = (
     st.binary(max_size=200)
+    | st.binary(max_size=20).map(lambda rest: WORDS + rest)  # no JSON, whatever follows
     | st.sampled_from(BODIES)
     | st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=15).map(lambda told: json.dumps(told).encode())
 )
@@ -340,7 +366,7 @@ DEATHS = [None, *(Death(Destination(q), r) for q in ("a", "celery_delayed_1") fo
     content_type=st.sampled_from([None, "application/vnd.masstransit+json", "application/json"]) | values,
 )
 @example({"NServiceBus.FailedQ": "\ud800"}, b"", "a", None, None)
-@example({}, b'{"actor_name"' + b"[" * 100_000, "a", None, None)
+@example({}, WORDS + b"[" * 100_000, "a", None, None)
 @example({}, b'{"actor_name":1,"queue_name":2,"message_id":3,"options":{"retries":-1},"args":[]}', "a.XQ", None, None)
 def test_no_message_of_another_program_raises_or_gives_an_unbounded_text(
     headers: dict[str, Any], body: bytes, queue: str, death: Death | None, content_type: Any

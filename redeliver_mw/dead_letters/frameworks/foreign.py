@@ -91,11 +91,12 @@ class ForeignMessage:
 
     def has(self, *names: str) -> bool:
         """Return whether one of these headers is there."""
-        return any(name in self.headers for name in names)
+        return not self.headers.keys().isdisjoint(names)
 
     def name(self, header: str) -> str:
         """Return a header as a short text, clean and in one piece; empty if there is none."""
-        return name_of(self.headers.get(header))
+        value = self.headers.get(header)
+        return "" if value is None else name_of(value)
 
     def error(self, header: str) -> str:
         """Return a header as an error's message, redacted."""

@@ -27,7 +27,8 @@ _URN = "urn:message:"
 def read(message: ForeignMessage, /) -> ForeignLetter | None:
     """Return a message of MassTransit, or None."""
     marked = message.has(REASON, TYPE, MESSAGE)
-    envelope = message.content_type.startswith(ENVELOPE) or message.name("Content-Type").startswith(ENVELOPE)
+    # The content type is asked for last: that decodes all properties of a message.
+    envelope = message.body_holds(b'"messageType"') and message.content_type.startswith(ENVELOPE)
     if not (marked or envelope):
         return None
     dead = marked or message.queue.endswith(SUFFIXES)

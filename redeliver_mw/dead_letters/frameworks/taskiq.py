@@ -5,7 +5,7 @@
 taskiq writes no error on a message. Its queues dead-letter to `taskiq.dead_letter` unless another queue is named, and
 the broker's marks tell the source.
 
-Sources: taskiq_aio_pika/broker.py, taskiq/message.py, taskiq/middlewares/retry_middleware.py
+Sources: taskiq_aio_pika/broker.py, taskiq/message.py, taskiq/middlewares/simple_retry_middleware.py
 """
 
 from __future__ import annotations
