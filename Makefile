@@ -21,6 +21,7 @@ PYTEST := $(VENV)/bin/python -m pytest
 STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
+LETTER_CLIENTS := .frameworks/venv
 # Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 4
@@ -106,7 +107,7 @@ brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside t
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure and not long"
 
-long-tests: $(READY) ## the tests on real brokers that are too slow for `make test`
+long-tests: $(READY) $(LETTER_CLIENTS)/.ready ## the tests on real brokers that are too slow for `make test`
 	$(PYTEST) $(SPREAD) -m long
 
 infrastructure-tests: $(READY) ## every fault on every cluster and pair of brokers; an hour and more
@@ -128,15 +129,20 @@ bench-diff: $(READY) ## two runs of it compared: make bench-diff A=before.json B
 	@$(VENV)/bin/python -m tests.bench.diff $(A) $(B)
 
 # What we are measured against is no dependency of ours, and gets an environment of its own.
-.PHONY: $(FRAMEWORKS)
+# The same holds for the frameworks whose dead letters are made in tests.
+.PHONY: $(FRAMEWORKS) $(LETTER_CLIENTS)
 $(FRAMEWORKS): $(FRAMEWORKS)/.ready
+$(LETTER_CLIENTS): $(LETTER_CLIENTS)/.ready
 
-$(FRAMEWORKS)/.ready: tests/bench/frameworks.txt | $(READY)
-	@echo "setup: $(FRAMEWORKS), the frameworks that the bench compares with"
-	@mkdir -p $(FRAMEWORKS)
-	@$(PYTHON) -m venv --clear $(FRAMEWORKS)
-	@$(VENV)/bin/uv pip install --quiet --python $(FRAMEWORKS) -r $< \
-	 || { echo "setup: uv could not do it (see above); pip does"; $(FRAMEWORKS)/bin/python -m pip install --quiet -r $<; }
+$(FRAMEWORKS)/.ready: tests/bench/frameworks.txt
+$(LETTER_CLIENTS)/.ready: tests/dead_letters/foreign/frameworks.txt
+
+$(FRAMEWORKS)/.ready $(LETTER_CLIENTS)/.ready: | $(READY)
+	@echo "setup: $(@D), the frameworks of $<"
+	@mkdir -p $(@D)
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(VENV)/bin/uv pip install --quiet --python $(@D) -r $< \
+	 || { echo "setup: uv could not do it (see above); pip does"; $(@D)/bin/python -m pip install --quiet -r $<; }
 	@touch $@
 
 demo-spark: $(READY) ## a simulated quarter of an order service: its journal through Spark to a report for people
@@ -200,7 +206,7 @@ wheel: $(READY) ## the wheel, in dist/
 	$(VENV)/bin/python -m build --wheel --no-isolation
 
 clean: ## remove what was made here: environments, caches, dist/
-	rm -rf .venv .venv-3* $(FRAMEWORKS) .fuzz .infrastructure.md .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-3* $(FRAMEWORKS) .frameworks .fuzz .infrastructure.md .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find redeliver_mw adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # pip installs uv, uv the rest, in seconds. Where uv cannot reach the index and pip can, pip does it all, slower.

@@ -183,6 +183,17 @@ class SupportsTwins(Protocol):
 
 
 @runtime_checkable
+class SupportsAnnotations(Protocol):
+    """Marks a reader whose broker turns some headers of a message into annotations, which are no headers here.
+
+    Observed on RabbitMQ 4.3: over AMQP 1.0, headers with names that begin with `x-` are annotations.
+    """
+
+    def annotations(self, native: Any, /) -> Mapping[str, Any]:
+        """Return those annotations."""
+
+
+@runtime_checkable
 class SupportsImages(Protocol):
     """Marks a reader whose copies need more of the original than `Outgoing` holds, and that stores it as bytes."""
 

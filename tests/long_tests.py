@@ -90,6 +90,12 @@ LONG = [
     LongTest("cli/test_dead.py", "test_letters_are_listed_and_stay", OLDER, OTHERS_SAME),
     LongTest("contract/test_too_large.py", "*", r"^3\.10-pika", OTHERS_SAME),
     LongTest("conventions/test_pika_conventions.py", "*", OLDER, OTHERS_SAME),
+    LongTest(
+        "dead_letters/test_foreign_clients.py",
+        "*",
+        "",
+        "it needs an environment with seven frameworks; letters that their clients made are kept as files",
+    ),
     LongTest("faults/test_breaker.py", "*", OLDER, OTHERS_SAME),
     LongTest("faults/test_crash_safe.py", "*", OLDER, OTHERS_SAME),
     LongTest("faults/test_expired_letters.py", "*", OLDER, OTHERS_SAME),

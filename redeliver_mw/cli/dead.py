@@ -62,9 +62,11 @@ def list_(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, a
         print_json([_as_json(letter) for letter in letters])
         return
     ids = _short([letter.id for letter in letters])
+    foreign = any(letter.framework for letter in letters)
     rows = [
         (
             ids[letter.id],
+            *((_framework(letter),) if foreign else ()),
             _from(letter),
             plain(redact(letter.reason)),
             str(letter.failures),
@@ -74,7 +76,8 @@ def list_(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, a
         )
         for letter in letters
     ]
-    print_table(("id", "from", "reason", "failures", "error", "since", "bytes"), rows, right={3, 6})
+    names = ("id", *(("framework",) if foreign else ()), "from", "reason", "failures", "error", "since", "bytes")
+    print_table(names, rows, right={names.index("failures"), names.index("bytes")})
 
 
 def show(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
@@ -89,7 +92,8 @@ def show(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as
         return
     for number, (delivery, letter) in enumerate(found):
         print("\n" if number else "", end="")
-        print(f"letter {plain(letter.id)}, from {_from(letter)}, {counted(letter.body_bytes, 'byte')}")
+        by = f", {_framework(letter)}" if letter.framework else ""
+        print(f"letter {plain(letter.id)}, from {_from(letter)}, {counted(letter.body_bytes, 'byte')}{by}")
         for name, value in sorted(headers_of(delivery).items()):
             if name != HISTORY or not letter.history:
                 print(f"  {plain(name)}: {plain(str(value))}")
@@ -200,9 +204,12 @@ def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
         "evidence": letter.evidence or None,
         "problem": redact(letter.problem) or None,
         "reason": redact(letter.reason) or None,
+        "framework": letter.framework or None,
+        "task": redact(letter.task) or None,
         "failures": letter.failures,
         "error_type": redact(letter.error_type) or None,
         "error_message": redact(letter.error_message) or None,
+        "fingerprint": redact(letter.fingerprint) or None,
         "since_s": letter.since,
         "original_message_id": letter.original_message_id and redact(letter.original_message_id),
         "generation": letter.generation,
@@ -278,6 +285,11 @@ def _short(ids: Sequence[str]) -> dict[str, str]:
 
 def _from(letter: DeadLetterInfo) -> str:
     return plain(_name_of(letter.source) or redact(letter.problem))
+
+
+def _framework(letter: DeadLetterInfo) -> str:
+    """Return the framework, and the name of the task or the type of the message: `Celery shop.tasks.charge`."""
+    return cut(plain(redact(f"{letter.framework} {letter.task}".strip())))
 
 
 def _name_of(source: Destination | None) -> str:

@@ -19,8 +19,8 @@ from functools import partial
 from ..adapter.protocol import Adapter, TransferVerdict, Verdict
 from ..errors import NotCopyable
 from ..message import Delivery, Outgoing
-from ..redelivery.copies import replay_copy
 from ..redelivery.identity import digest
+from .frameworks import sent_back
 from .letter import DeadLetterInfo, letter_of
 from .report import LetterFate, LetterOutcome
 
@@ -159,7 +159,7 @@ class InFlightLetters:
         source, own = held.letter.source, uuid.uuid4().hex
         assert source is not None  # a letter without a source has a problem
         try:
-            out = replay_copy(delivery, source, self._adapter.capabilities, replay_id=self._replay_id, lineage=own)
+            out = sent_back(delivery, source, self._adapter.capabilities, replay_id=self._replay_id, lineage=own)
         except NotCopyable as error:
             return self._end(held, "refused", str(error))
         self._flying[held.key] = held

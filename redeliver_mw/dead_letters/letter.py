@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads where a message in a dead-letter queue was consumed from, and why it is there. Pure.
 
-Two kinds of evidence make a dead letter: our header `redeliver_reason`, and the marks of a broker that dead-lettered
-the message itself. `original-destination` alone is no evidence: ActiveMQ's virtual topics put that header on healthy
-messages.
+Three kinds of evidence make a dead letter: our header `redeliver_reason`, the marks of a broker that dead-lettered the
+message itself, and those of another framework that put the message aside. `original-destination` alone is no evidence:
+ActiveMQ's virtual topics put that header on healthy messages.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination
 from ..redelivery import history
 from ..redelivery.headers import PREFIX
+from .frameworks import ForeignLetter, marks_of
 
-Evidence = Literal["ours", "broker", ""]
+Evidence = Literal["ours", "broker", "framework", ""]
 NO_LETTER = "no dead letter: no original destination"
 
 
@@ -35,10 +36,13 @@ class DeadLetterInfo:
     source: Destination | None  # the queue or subscription it was consumed from
     evidence: Evidence  # the kind of evidence that `source` comes from
     problem: str = ""  # why it cannot be sent back; empty when it can
-    reason: str = ""  # the header `redeliver_reason` (docs/headers.md), or the broker's
+    reason: str = ""  # the header `redeliver_reason` (docs/headers.md), the broker's reason or the framework's
+    framework: str = ""  # the framework whose message it is, such as `Celery`; empty if none is recognised
+    task: str = ""  # the framework's name of the task, or the type of the message
     failures: int = 0
     error_type: str = ""
     error_message: str = ""
+    fingerprint: str = ""  # the same for the same failure; computed from a framework's own stack; empty if unknown
     since: float | None = None  # last failure in seconds since 1970; brokers do not give the time of dead-lettering
     original_message_id: str | None = None
     generation: int = 0  # how often it has been replayed
@@ -50,23 +54,29 @@ class DeadLetterInfo:
 def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
     """Return the description of a letter. Never raises for headers that another program wrote."""
     reason = _text(delivery, "reason")
-    death = None if reason else delivery.reader.death(delivery.native)
-    evidence: Evidence = "ours" if reason else "broker" if death else ""
+    death, foreign = marks_of(delivery) if not reason else (None, None)
+    evidence: Evidence = "ours" if reason else "broker" if death else "framework" if foreign and foreign.dead else ""
     source = _source_of_ours(delivery, capabilities) if reason else death.source if death else None
+    if foreign and evidence == "framework":
+        source = foreign.source
     # A retry copy that the broker dead-lettered still has our count. Headers that a handler forwarded from elsewhere do
     # not belong to this message.
     counted = evidence == "ours" or (source is not None and _text(delivery, "failures_for") == source.full_name)
     own_id = _text(delivery, "original_message_id") if evidence else ""
+    told = foreign if foreign and not counted else ForeignLetter(framework="")
     return DeadLetterInfo(
-        id=_id(delivery, capabilities),
+        id=_id(delivery, capabilities, told.id),
         source=source,
         evidence=evidence,
-        problem=_problem(delivery, evidence, source),
-        reason=reason or (death.reason if death else ""),
-        failures=_number(delivery, "failures") if counted else 0,
-        error_type=_text(delivery, "error_type") if counted else "",
-        error_message=_text(delivery, "error_message") if counted else "",
-        since=_since(delivery) if counted else None,
+        problem=_problem(delivery, evidence, source, told.problem),
+        reason=reason or (death.reason if death else told.reason),
+        framework=foreign.framework if foreign else "",
+        task=foreign.task if foreign else "",
+        failures=_number(delivery, "failures") if counted else told.attempts,
+        error_type=_text(delivery, "error_type") if counted else told.error_type,
+        error_message=_text(delivery, "error_message") if counted else told.error_message,
+        fingerprint=_text(delivery, "error_fingerprint") if counted else told.fingerprint,
+        since=_since(delivery) if counted else told.since,
         original_message_id=own_id or delivery.message_id,
         generation=_number(delivery, "generation") if evidence else 0,
         replay_id=_text(delivery, "replay_id") if evidence else "",
@@ -75,9 +85,9 @@ def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
     )
 
 
-def _problem(delivery: Delivery, evidence: Evidence, source: Destination | None) -> str:
+def _problem(delivery: Delivery, evidence: Evidence, source: Destination | None, unknown: str) -> str:
     if not evidence or source is None:
-        return NO_LETTER
+        return (unknown if evidence == "framework" else "") or NO_LETTER
     if source == delivery.destination:
         return "it was consumed from this very queue"
     if source.kind == "topic" and not source.subscription:
@@ -127,8 +137,8 @@ def _words(template: str, address: str) -> dict[str, str] | None:
     return found.groupdict() if found else None
 
 
-def _id(delivery: Delivery, capabilities: Capabilities) -> str:
-    if known := _text(delivery, "copy_id") or delivery.message_id:
+def _id(delivery: Delivery, capabilities: Capabilities, framework_id: str) -> str:
+    if known := _text(delivery, "copy_id") or delivery.message_id or framework_id:
         return known
     # Leave out what changes between two looks at the same letter.
     kept = {name: value for name, value in delivery.headers.items() if name not in capabilities.strip}

@@ -16,7 +16,7 @@ from typing import Any, cast
 from ..adapter.capabilities import Capabilities
 from ..errors import NotCopyable
 from ..message import Delivery, Destination, MessageReader, Outgoing, SupportsImages, SupportsPacking
-from ..redelivery.copies import replay_copy
+from .frameworks import sent_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ def copy_of(
 ) -> Outgoing:
     """Return the letter's copy for `source`: the same copy at each call, in every process (exact-copies).
 
-    `replay_id`, `lineage` and `known_as` are the same as for `replay_copy`. `salt` distinguishes this letter in this
+    `replay_id`, `lineage` and `known_as` are the same as for `sent_back`. `salt` distinguishes this letter in this
     replay from all others: a broker that suppresses duplicates drops the second of two sends with the same salt. Raises
     NotCopyable as for other copies.
     """
     delivery = unpack(packed, reader)
-    out = replay_copy(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)
+    out = sent_back(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)
     out = replace(out, duplicate_salt=salt)
     if not isinstance(reader, SupportsImages):
         out = replace(out, origin=None)  # no broker has the letter, so a lost link has no consequence for it

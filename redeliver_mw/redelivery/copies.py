@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -194,6 +194,7 @@ def replay_copy(
     replay_id: str,
     lineage: str,
     known_as: str | None = None,
+    without: Collection[str] = (),
 ) -> Outgoing:
     """Return a dead letter as it is replayed to `source`, from which it was consumed.
 
@@ -201,7 +202,7 @@ def replay_copy(
 
     `lineage` is for a letter without a lineage and without anything to derive one from. `known_as` is the message's key
     at its source, for a letter from which the key can no longer be derived because it goes elsewhere now, or has
-    another body. Raises NotCopyable as for other copies.
+    another body. `without`: names of headers that the copy does not take over. Raises NotCopyable as for other copies.
     """
     here = Delivery(source, delivery.generation, delivery.tag, delivery.redelivered, delivery.native, delivery.reader)
     past, ours = read_history_headers(here), "redeliver_reason" in delivery.headers
@@ -220,6 +221,8 @@ def replay_copy(
     kept = _kept_headers(delivery, capabilities)
     if ours:
         kept = {name: value for name, value in kept.items() if not name.startswith(JMSJCA)}
+    if without:
+        kept = {name: value for name, value in kept.items() if name not in without}
     headers = _fit(delivery, headers, kept, capabilities, {})
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)

@@ -101,7 +101,7 @@ def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> t
         run.broker,
         staged_us if died_us is None else died_us,
         letter.failures,
-        headers.get(PREFIX + "error_fingerprint") or None,
+        headers.get(PREFIX + "error_fingerprint") or letter.fingerprint or None,
         _text(letter.error_type) or None,
         _text(letter.reason) or None,
         list(headers.items()),

@@ -40,6 +40,14 @@ class RabbitReader(ProtonReader):
             found = {name: value for name, value in found.items() if not name.startswith(OURS)} | marks
         return found
 
+    def annotations(self, native: Received, /) -> Mapping[str, Any]:
+        """What a client of AMQP 0-9-1 sent as headers whose names begin with `x-`."""
+        return {
+            name: read(native.raw, at)
+            for name, (at, _) in native.annotations.items()
+            if name.startswith("x-") and not name.startswith(BROKERS_ANNOTATIONS)
+        }
+
     def route(self, native: Received, /) -> Mapping[str, str]:
         exchange, key = native.annotation("x-exchange"), native.annotation("x-routing-key")
         return {"exchange": str(exchange or ""), "routing_key": str(key or "")}
