@@ -8,14 +8,28 @@ filter, the names of headers included, are bound parameters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, and_, bindparam, exists, func, not_, or_
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Double,
+    FromClause,
+    Text,
+    and_,
+    bindparam,
+    exists,
+    func,
+    not_,
+    or_,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 from .fields import FilterField, HeaderField
 from .matching import TESTS, TURNED, ascii_lower
@@ -35,6 +49,10 @@ from .model import (
 )
 
 Condition = ColumnElement[bool]
+
+# The types of parameters. That of the column is not taken: its collation would meet another one in PostgreSQL, and its
+# size would refuse a number that no value of the column can equal.
+_TYPES: Mapping[type, TypeEngine[Any]] = {str: Text(), int: BigInteger(), float: Double()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +90,32 @@ def _with_the_collation_c(element: _Bytewise, compiler: SQLCompiler, **how: Any)
 
 def compile_filter(condition: Filter, columns: FilterColumns, now_us: int) -> Condition:
     """Return the condition that selects the same dead letters. `now_us` is the time that relative times count from."""
+    compiled, _ = _compiled(condition, columns, now_us, negated=False)
+    return compiled
+
+
+def _compiled(condition: Filter, columns: FilterColumns, now_us: int, *, negated: bool) -> tuple[Condition, int]:
+    """Return the condition, or its negation, and how deep SQLite's parser has to go into its brackets.
+
+    SQLite's parser has a stack of 100 places (observed on SQLite 3.40). Each bracket takes one, and two more if
+    something stands before the bracket. `not` is therefore moved to the conditions inside, and of several parts the
+    deepest one comes first.
+    """
     match condition:
-        case Conjunction(parts):
-            return and_(*(compile_filter(part, columns, now_us) for part in parts))
-        case Disjunction(parts):
-            return or_(*(compile_filter(part, columns, now_us) for part in parts))
         case Negation(inner):
-            return not_(compile_filter(inner, columns, now_us))
+            return _compiled(inner, columns, now_us, negated=not negated)
+        case Conjunction(parts) | Disjunction(parts):
+            join = and_ if isinstance(condition, Conjunction) != negated else or_
+            found = [_compiled(part, columns, now_us, negated=negated) for part in parts]
+            found.sort(key=lambda one: -one[1])
+            depth = max(1 + found[0][1], 3 + found[1][1])
+            return join(*(part for part, _ in found)), depth
+    one = _one(condition, columns, now_us)
+    return not_(one) if negated else one, 0
+
+
+def _one(condition: Filter, columns: FilterColumns, now_us: int) -> Condition:
+    match condition:
         case Presence(HeaderField(name), present):
             found = _header(columns, name)
             return found if present else not_(found)
@@ -97,7 +134,7 @@ def compile_filter(condition: Filter, columns: FilterColumns, now_us: int) -> Co
 
 def _present(columns: FilterColumns, field: FilterField) -> Condition:
     column = columns.column(field)
-    return and_(column.is_not(None), column != "") if field.kind == "text" else column.is_not(None)
+    return and_(column.is_not(None), column != _bound("")) if field.kind == "text" else column.is_not(None)
 
 
 def _holds(columns: FilterColumns, field: FilterField, sign: Operator, value: FilterValue, now_us: int) -> Condition:
@@ -114,25 +151,28 @@ def _among(columns: FilterColumns, field: FilterField, values: Sequence[FilterVa
     if field.kind in ("time", "age"):
         return or_(*(_holds(columns, field, "=", value, now_us) for value in values))
     column = columns.column(field)
-    return column.in_(bindparam(None, list(values), _type_of(column, values[0]), expanding=True))
+    return column.in_(_bound_list(values))
 
 
 def _compared(column: ColumnElement[Any], sign: Operator, value: FilterValue) -> Condition:
     """Return the comparison of a text or a number. A collation in `=` would keep PostgreSQL from using an index."""
     if sign == "~":
         return func.lower(_Bytewise(column)).contains(ascii_lower(cast(str, value)), autoescape=True)
-    bound = bindparam(None, value, _type_of(column, value))
     left: ColumnElement[Any] = _Bytewise(column) if isinstance(value, str) and sign not in ("=", "!=") else column
-    return cast(Condition, TESTS[sign](left, bound))
+    return cast(Condition, TESTS[sign](left, _bound(value)))
 
 
-def _type_of(column: ColumnElement[Any], value: FilterValue) -> Any:
-    return BigInteger() if isinstance(value, int) else column.type  # an Integer would refuse what it cannot hold
+def _bound(value: FilterValue) -> BindParameter[Any]:
+    return bindparam(None, value, _TYPES[type(value)])
+
+
+def _bound_list(values: Sequence[FilterValue]) -> BindParameter[Any]:
+    return bindparam(None, list(values), _TYPES[type(values[0])], expanding=True)
 
 
 def _at(column: ColumnElement[Any], sign: Operator, when: FilterTime, now_us: int) -> Condition:
     """Return the comparison with a time, which may be a whole day: from its start, and before its end."""
-    start, end = (bindparam(None, us, BigInteger()) for us in when.interval_us(now_us))
+    start, end = map(_bound, when.interval_us(now_us))
     match sign:
         case "=":
             return and_(column >= start, column < end)
@@ -149,7 +189,9 @@ def _at(column: ColumnElement[Any], sign: Operator, when: FilterTime, now_us: in
 
 def _header(columns: FilterColumns, name: str, *conditions: Condition) -> Condition:
     headers = columns.headers
-    found = exists().where(headers.c.letter_id == columns.letters.c.letter_id, headers.c.name == name, *conditions)
+    found = exists().where(
+        headers.c.letter_id == columns.letters.c.letter_id, headers.c.name == _bound(name), *conditions
+    )
     return cast(Condition, found.correlate_except(headers))
 
 
@@ -158,11 +200,7 @@ def _header_column(value: FilterValue) -> str:
 
 
 def _header_among(columns: FilterColumns, values: Sequence[FilterValue]) -> Condition:
-    kinds = {"text": [v for v in values if isinstance(v, str)], "number": [v for v in values if not isinstance(v, str)]}
-    return or_(
-        *(
-            columns.headers.c[name].in_(bindparam(None, found, columns.headers.c[name].type, expanding=True))
-            for name, found in kinds.items()
-            if found
-        )
-    )
+    kinds: dict[str, list[FilterValue]] = {}
+    for value in values:
+        kinds.setdefault(_header_column(value), []).append(value)
+    return or_(*(columns.headers.c[name].in_(_bound_list(found)) for name, found in kinds.items()))

@@ -95,19 +95,20 @@ class Ways:
             for transaction in begun:
                 transaction.rollback()
 
-    def selected(
-        self, condition: Filter, subjects: Sequence[FilterSubject], now_us: int = NOW_US
-    ) -> dict[str, set[int]]:
-        """Return the numbers of the dead letters that the filter selects, in each way."""
-        found = {"memory": {n for n, subject in enumerate(subjects) if matches(condition, subject, now_us)}}
-        statement = select(letters.c.letter_id).where(compile_filter(condition, COLUMNS, now_us))
+    def agreed_each(
+        self, conditions: Sequence[Filter], subjects: Sequence[FilterSubject], now_us: int = NOW_US
+    ) -> list[set[int]]:
+        """Return the numbers of the dead letters that each filter selects. Fails if one way differs from another."""
+        agreed = []
         with self.holding(subjects) as connections:
-            for name, connection in connections.items():
-                found[name] = set(connection.execute(statement).scalars())
-        return found
+            for condition in conditions:
+                statement = select(letters.c.letter_id).where(compile_filter(condition, COLUMNS, now_us))
+                found = {name: set(one.execute(statement).scalars()) for name, one in connections.items()}
+                found["memory"] = {n for n, subject in enumerate(subjects) if matches(condition, subject, now_us)}
+                assert found["memory"] == found["sqlite"] == found["postgresql"], (str(condition), found)
+                agreed.append(found["memory"])
+        return agreed
 
     def agreed(self, condition: Filter, subjects: Sequence[FilterSubject], now_us: int = NOW_US) -> set[int]:
-        """Return what all ways select. Fails if they differ."""
-        found = self.selected(condition, subjects, now_us)
-        assert found["memory"] == found["sqlite"] == found["postgresql"], (str(condition), found)
-        return found["memory"]
+        """Return what one filter selects."""
+        return self.agreed_each([condition], subjects, now_us)[0]
