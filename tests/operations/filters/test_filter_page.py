@@ -28,23 +28,26 @@ GRAMMAR = re.compile(r"^ *(filter     = all .*?value      = \w+ \| \w+)$", re.DO
 def rows_of(mark: str) -> list[list[str]]:
     """Return the cells of each row of the table after a mark."""
     table = PAGE.partition(f"<!-- {mark} -->\n")[2].partition("\n\n")[0]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+    return [cells(line) for line in table.splitlines()[2:]]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def code(cell: str) -> str | None:
-    return cell.strip("| `") or None
+    return cell.strip("`") or None
 
 
 def letter_of(row: list[str]) -> FilterSubject:
-    number, queue, error, message, failures, died, shown = [*row, "", ""][:7]
-    when = died.strip("| ")
+    number, queue, error, message, failures, died, shown = row
     return FilterSubject(
         dl_id=code(number),
         queue=code(queue),
         error_type=code(error),
         error_message=code(message),
         failures=int(failures),
-        died_us=round(datetime.fromisoformat(when).timestamp()) * 1_000_000 if when else None,
+        died_us=round(datetime.fromisoformat(died).timestamp()) * 1_000_000 if died else None,
         headers={name: header_value(value) for name, value in re.findall(r"`([^`]+)`: ?`([^`]*)`", shown)},
     )
 
@@ -90,14 +93,8 @@ def test_the_table_of_fields_is_that_of_the_code() -> None:
 
 
 def test_each_condition_and_value_of_the_tables_is_read() -> None:
-    operators = (
-        PAGE.partition("## Operators")[2]
-        .partition(
-            "\n\n",
-        )[2]
-        .partition("\n\n")[0]
-    )
-    conditions = [text for text in re.findall(r"^\|([^|]+)\|", operators, re.MULTILINE)[2:]]
+    operators = PAGE.partition("## Operators\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    conditions = [cells(row)[0] for row in operators]
     shown = [text for cell in conditions for text in re.findall(r"`([^`]+)`", cell) if "…" not in text]
     assert len(shown) == 10
     for text in shown:
@@ -106,7 +103,7 @@ def test_each_condition_and_value_of_the_tables_is_read() -> None:
     values = PAGE.partition("| value | written as |")[2].partition("\n\n")[0].splitlines()[2:]
     assert len(values) == 4
     for row in values:
-        kind, _, examples = row.strip("| ").split(" | ")
+        kind, _, examples = cells(row)
         for value in re.findall(r"`([^`]+)`", examples):
             parse_filter(f"{field[kind]} = {value}")
 
