@@ -1,3 +1,1 @@
-# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
-# SPDX-License-Identifier: Apache-2.0
-"""Holds what operators do to dead letters, without a command line and without HTTP."""
+"""Holds what people do with dead letters, and the store that keeps both: no command line, no HTTP."""

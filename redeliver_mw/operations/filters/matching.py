@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
-from uuid import UUID
 
 from ...storage.header_values import without_class
-from .fields import FilterField, HeaderField
+from .fields import FIELDS, FilterField, HeaderField
 from .model import (
     NUMBER,
     Comparison,
@@ -39,9 +36,7 @@ from .model import (
 )
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_NEVER = re.compile("[\0\ud800-\udfff]")
+_COLUMNS = tuple({field.column for field in FIELDS.values()})
 TESTS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -86,27 +81,34 @@ class FilterSubject:
     replay_id: str | None = None
     headers: Mapping[str, HeaderValue] = field(default_factory=lambda: MappingProxyType({}))
 
+    @classmethod
+    def of_rows(cls, letter: Mapping[str, Any], headers: Iterable[Mapping[str, Any]]) -> FilterSubject:
+        """Return the description of a dead letter from the rows that the store has, or would have, of it.
 
-def header_value(value: Any) -> HeaderValue:
-    """Return what a filter knows of a header's value, of whatever type a driver gives. The store writes the same.
+        A letter that is not in a store has no `dl_id` yet, and is known by its `base_id`. Columns that no filter
+        names are left out.
+        """
+        found = {name: letter.get(name) for name in _COLUMNS}
+        if found["dl_id"] is None:
+            found["dl_id"] = letter.get("base_id")
+        return cls(**found, headers={row["name"]: HeaderValue(row["text"], row["number"]) for row in headers})
 
-    A list, a map and None have neither text nor number: a filter can ask only whether the header is present.
+
+def header_number(value: Any) -> float | None:
+    """Return the number that a header's value is; None if it is none, or one that no float can hold.
+
+    A text that is nothing but a number counts: on STOMP, all headers are texts. The store writes the same number.
     """
     value = without_class(value)
-    if isinstance(value, bool):
-        return HeaderValue("true" if value else "false")
-    if isinstance(value, bytes | bytearray | memoryview):
-        value = bytes(value).decode("utf-8", "replace")
-    if isinstance(value, datetime):
-        known = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        try:
-            return HeaderValue(str(Instant((known - _EPOCH) // _MICROSECOND)))
-        except OverflowError:  # in UTC, the year is 0 or 10000
-            return HeaderValue(value.isoformat())
-    if isinstance(value, int | float | Decimal | str | UUID):
-        text = _text_of(value)
-        return HeaderValue(_NEVER.sub("\ufffd", text), _number_of(text))
-    return HeaderValue(None)
+    if isinstance(value, str):
+        value = float(value) if NUMBER.fullmatch(value) else None
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return number + 0.0 if math.isfinite(number) else None  # makes 0.0 of -0.0
 
 
 def matches(condition: Filter, letter: FilterSubject, now_us: int) -> bool:
@@ -130,21 +132,6 @@ def matches(condition: Filter, letter: FilterSubject, now_us: int) -> bool:
 def ascii_lower(text: str) -> str:
     """Return the text with A to Z in lower case, and every other character as it is: SQLite knows no more."""
     return text.translate(_LOWER)
-
-
-def _text_of(value: int | float | Decimal | str | UUID) -> str:
-    try:
-        return str(value)
-    except ValueError:  # Python writes no number of more than 4300 digits
-        return hex(cast(int, value))
-
-
-def _number_of(text: str) -> float | None:
-    """Return the number that a text is; None for a text that is none, and for one that no float can hold."""
-    if not NUMBER.fullmatch(text):
-        return None
-    number = float(text)
-    return number + 0.0 if math.isfinite(number) else None
 
 
 def _is_present(about: FilterField | HeaderField, letter: FilterSubject) -> bool:

@@ -360,6 +360,8 @@ class _Parser:
                 f"nothing can be compared with an empty text as a value of {_name(field)}",
                 f"Write {_name(field)} is missing, or is present",
             )
+        if isinstance(field, FilterField) and kind == "text" and operator in ("=", "!="):
+            return _as_stored(field, token.value)
         if kind == "text" or (kind == "header" and (token.kind == "string" or operator == "~")):
             return token.value
         if kind == "header":
@@ -432,6 +434,14 @@ class _Parser:
 
 def _name(field: FilterField | HeaderField) -> str:
     return field.name if isinstance(field, FilterField) else "header.NAME"
+
+
+def _as_stored(field: FilterField, text: str) -> str:
+    """Return the text of a destination as the store has it: `source` names its kind, `queue` only if it has to."""
+    if field.name == "source":
+        return text if text.startswith(("queue:", "topic:")) else f"queue:{text}"
+    bare = text.removeprefix("queue:")
+    return bare if field.name == "queue" and bare and not bare.startswith(("queue:", "topic:")) else text
 
 
 def _shown(token: _Token) -> str:

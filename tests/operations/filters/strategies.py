@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from redeliver_mw.operations.filters.fields import FIELDS, FilterField, HeaderField
-from redeliver_mw.operations.filters.matching import FilterSubject, header_value
+from redeliver_mw.operations.filters.matching import FilterSubject, HeaderValue
 from redeliver_mw.operations.filters.model import (
     Ago,
     Comparison,
@@ -60,6 +60,7 @@ NUMBERS = [-1, 0, 1, 2, 3, 2**31 - 1]
 
 any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5)
 texts = st.sampled_from(TEXTS) | any_text
+sources = texts.map(lambda text: f"queue:{text}")
 some_text = texts.filter(bool)
 names = st.sampled_from(["a", "A", "x-y", "any name", "é", '"', ""]) | any_text
 spans = st.builds(Span, st.sampled_from([0, 1, 60, 5400, 21_600, 86_400, LONGEST_SPAN]) | st.integers(0, LONGEST_SPAN))
@@ -78,6 +79,8 @@ header_fields = st.builds(HeaderField, names)
 def values_of(field: FilterField | HeaderField, operator: str = "=") -> st.SearchStrategy[Any]:
     if isinstance(field, HeaderField):
         return some_text if operator == "~" else texts | floats
+    if field.name == "source" and operator in ("=", "!="):
+        return sources
     return {"text": some_text, "number": numbers, "time": times, "age": spans}[field.kind]
 
 
@@ -105,19 +108,17 @@ def _around(inner: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:
 
 filters = st.recursive(conditions(), _around, max_leaves=6)
 
-raw_headers = texts | floats | st.integers(-5, 12) | st.booleans() | st.none() | st.binary(max_size=3) | st.just([1])
+header_values = st.builds(HeaderValue, texts, st.none() | floats)
 
 
 @st.composite
 def subjects(draw: st.DrawFn) -> FilterSubject:
-    found: dict[str, Any] = {}
-    for field in FIELDS.values():
-        possible = {
-            "text": texts,
-            "number": st.sampled_from(NUMBERS),
-            "time": st.sampled_from(TIMES),
-            "age": st.sampled_from(TIMES),
-        }[field.kind]
-        found[field.column] = draw(st.none() | possible | possible)
-    given = draw(st.dictionaries(names, raw_headers, max_size=3))
-    return FilterSubject(**found, headers=MappingProxyType({name: header_value(v) for name, v in given.items()}))
+    possible = {"text": texts, "number": st.sampled_from(NUMBERS), "time": st.sampled_from(TIMES)}
+    found: dict[str, Any] = {
+        field.column: draw(st.none() | possible[field.kind] | possible[field.kind])
+        for field in FIELDS.values()
+        if field.kind != "age"  # has the column of `died`
+    }
+    found["source"] = draw(sources | st.none())
+    headers = draw(st.dictionaries(names, header_values, max_size=3))
+    return FilterSubject(**found, headers=MappingProxyType(headers))

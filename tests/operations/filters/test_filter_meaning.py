@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from redeliver_mw.operations.filters.compiler import FilterColumns, compile_filter
 from redeliver_mw.operations.filters.fields import FIELDS
-from redeliver_mw.operations.filters.matching import FilterSubject, HeaderValue, header_value
+from redeliver_mw.operations.filters.matching import FilterSubject, HeaderValue, header_number
 from redeliver_mw.operations.filters.model import Filter, Negation
 from redeliver_mw.operations.filters.parser import MAX_CONDITIONS, MAX_NESTING, MAX_VALUES, parse_filter
 from tests.operations.filters.strategies import filters, operators_of, subjects
@@ -37,8 +35,9 @@ def texts_of(*found: str) -> list[FilterSubject]:
     return [FilterSubject(message_key=text) for text in found]
 
 
-def with_header(*values: Any) -> list[FilterSubject]:
-    return [FilterSubject(headers={"h": header_value(value)}) for value in values]
+def with_header(value: Any) -> dict[str, HeaderValue]:
+    """Return the header h, as the store describes it, with this value."""
+    return {"h": HeaderValue(str(value), header_number(value))}
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -142,61 +141,87 @@ def test_a_day_is_an_interval_and_every_other_time_an_instant(ways: Ways, condit
         ("header.h = '7'", {0, 1}),
         ("header.h > 7", {4}),
         ("header.h != 7", {4}),
-        ("header.h < '7'", {4, 6, 9}),
-        ("header.h in (7, true)", {0, 1, 2, 3, 5}),
-        ("header.h in ('7.0', '')", {2, 9}),
+        ("header.h < '7'", {4, 6, 7}),
+        ("header.h in (7, True)", {0, 1, 2, 3, 5}),
+        ("header.h in ('7.0', '')", {2, 7}),
         ("header.h ~ 7", {0, 1, 2, 3}),
-        ("header.h = true", {5}),
-        ("header.h is present", set(range(10))),
+        ("header.h = True", {5}),
+        ("header.h is present", set(range(8))),
         ("header.H is present", set()),
-        ("header.h = 2026-11-26T06:00:00Z", {6}),
+        ("header.h > 2026-11-26", {0, 1, 2, 3, 5, 6}),
     ],
 )
 def test_a_header_is_compared_as_the_value_is_written(ways: Ways, condition: str, holds: set[int]) -> None:
-    time = datetime(2026, 11, 26, 8, tzinfo=timezone(timedelta(hours=2)))
-    found = with_header(7, "7", 7.0, "7e0", Decimal("12.5"), True, time, [7], None, "")
+    values = [7, "7", 7.0, "7e0", Decimal("12.5"), True, "2026-11-26T06:00:00Z", ""]
+    found = [FilterSubject(headers=with_header(value)) for value in values]
     assert ways.agreed(parse_filter(condition), found) == holds
 
 
 @pytest.mark.parametrize(
-    ("value", "text", "number"),
+    ("value", "number"),
     [
-        ("acme", "acme", None),
-        (" 7", " 7", None),
-        ("1_000", "1_000", None),
-        ("٣", "٣", None),
-        ("nan", "nan", None),
-        ("1e999", "1e999", None),
-        ("-0", "-0", 0.0),
-        (12.5, "12.5", 12.5),
-        (float("inf"), "inf", None),
-        (2**70, str(2**70), 2.0**70),
-        (True, "true", None),
-        (b"caf\xc3\xa9", "café", None),
-        (b"\xff", "\ufffd", None),
-        ("a\0\ud800", "a\ufffd\ufffd", None),
-        (datetime(2026, 11, 26, 6, tzinfo=UTC), "2026-11-26T06:00:00Z", None),
-        (datetime(2026, 11, 26, 6), "2026-11-26T06:00:00Z", None),
-        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "0001-01-01T00:00:00+02:00", None),
-        (UUID(int=7), "00000000-0000-0000-0000-000000000007", None),
-        (None, None, None),
-        ({"a": 1}, None, None),
-        ([1], None, None),
+        (7, 7.0),
+        (12.5, 12.5),
+        (Decimal("12.5"), 12.5),
+        ("12.5", 12.5),
+        ("-0", 0.0),
+        ("1e3", 1000.0),
+        (2**70, 2.0**70),
+        (10**400, None),
+        ("9" * 400, None),
+        (Decimal("1e400"), None),
+        (Decimal("sNaN"), None),
+        (float("nan"), None),
+        (float("inf"), None),
+        ("nan", None),
+        ("inf", None),
+        ("acme", None),
+        ("", None),
+        (" 7", None),
+        ("7\n", None),
+        ("1_000", None),
+        ("+7", None),
+        ("0x10", None),
+        ("\u0663", None),
+        (True, None),
+        (None, None),
+        (b"7", None),
+        ([7], None),
+        ({"a": 7}, None),
     ],
 )
-def test_a_header_has_the_text_and_the_number_that_its_value_says(
-    value: object, text: str | None, number: float | None
-) -> None:
-    assert header_value(value) == (text, number)
+def test_a_header_is_a_number_if_its_value_or_its_whole_text_is_one(value: object, number: float | None) -> None:
+    assert header_number(value) == number
 
 
-def test_a_number_too_long_for_python_to_write_has_a_text(ways: Ways) -> None:
-    found = header_value(10**5000)
-    assert found == (hex(10**5000), None)
+def test_a_source_is_named_with_or_without_its_kind(ways: Ways) -> None:
+    names = ["queue:orders", "topic:prices::audit", "queue:topic:odd"]
+    found = [FilterSubject(source=name, queue="dlq") for name in names]
+    for text, selected in (
+        ("source = orders", {0}),
+        ("source = queue:orders", {0}),
+        ("source in (orders, topic:prices::audit)", {0, 1}),
+        ("source != orders", {1, 2}),
+        ("source = topic:odd", set()),
+        ("source = queue:topic:odd", {2}),
+        ("source ~ orders", {0}),
+        ("queue = dlq and queue = queue:dlq", {0, 1, 2}),
+    ):
+        assert ways.agreed(parse_filter(text), found) == selected, text
+    assert str(parse_filter("source = orders and queue = queue:dlq")) == "source = queue:orders and queue = dlq"
+    assert str(parse_filter("queue = queue:topic:odd")) == "queue = queue:topic:odd"
+
+
+def test_a_dead_letter_is_described_by_the_rows_of_the_store() -> None:
+    row = {column.name: None for column in letters.c} | {"base_id": "a1", "queue": "dlq", "died_us": 7, "same": "x"}
+    headers_of_it = [{"letter_id": 1, "name": "h", "text": "7", "number": 7.0}]
+    found = FilterSubject(dl_id="a1", queue="dlq", died_us=7, headers={"h": HeaderValue("7", 7.0)})
+    assert FilterSubject.of_rows(row, headers_of_it) == found
+    assert FilterSubject.of_rows(row | {"dl_id": "a1~2"}, ()).dl_id == "a1~2"
 
 
 def test_a_filter_of_every_largest_size_is_carried_out(ways: Ways) -> None:
-    found = [FilterSubject(queue="q", died_us=NOW_US, headers={"h": header_value("x")})]
+    found = [FilterSubject(queue="q", died_us=NOW_US, headers=with_header("x"))]
     deep = "not (" * (MAX_NESTING // 2)
     for condition in (
         " and ".join(["queue != 'a'"] * MAX_CONDITIONS),
@@ -261,7 +286,7 @@ def test_equality_leaves_the_column_as_its_index_has_it() -> None:
 
 
 def test_a_filter_works_over_aliases_and_in_a_delete(ways: Ways) -> None:
-    found = [FilterSubject(queue="q", headers={"h": header_value(n)}) for n in range(4)]
+    found = [FilterSubject(queue="q", headers=with_header(n)) for n in range(4)]
     condition = parse_filter("header.h > 1")
     one, other = letters.alias("one"), headers.alias("other")
     joined = (

@@ -16,7 +16,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.operations.filters import parser
 from redeliver_mw.operations.filters.compiler import compile_filter
 from redeliver_mw.operations.filters.fields import FIELDS, OTHER_NAMES
-from redeliver_mw.operations.filters.matching import FilterSubject, header_value, matches
+from redeliver_mw.operations.filters.matching import FilterSubject, HeaderValue, header_number, matches
 from redeliver_mw.operations.filters.model import KEYWORDS
 from redeliver_mw.operations.filters.parser import parse_filter
 from tests.operations.filters.ways import COLUMNS, NOW_US, headers, letters, metadata
@@ -48,7 +48,10 @@ def letter_of(row: list[str]) -> FilterSubject:
         error_message=code(message),
         failures=int(failures),
         died_us=round(datetime.fromisoformat(died).timestamp()) * 1_000_000 if died else None,
-        headers={name: header_value(value) for name, value in re.findall(r"`([^`]+)`: ?`([^`]*)`", shown)},
+        headers={
+            name: HeaderValue(value, header_number(value))
+            for name, value in re.findall(r"`([^`]+)`: ?`([^`]*)`", shown)
+        },
     )
 
 

@@ -132,8 +132,8 @@ def check_error(error: ConfigError, text: str) -> None:
         ("error Is Missing", Presence(FIELDS["error"], False)),
         ("error is present", Presence(FIELDS["error"], True)),
         (
-            'source in (topic:prices::audit, \'b c\',"\\"")',
-            Membership(FIELDS["source"], ("topic:prices::audit", "b c", '"')),
+            'app in (topic:prices::audit, \'b c\',"\\"")',
+            Membership(FIELDS["app"], ("topic:prices::audit", "b c", '"')),
         ),
         ("header.x-y.z = 007", Comparison(HeaderField("x-y.z"), "=", 7.0)),
         ("header.x = -0", Comparison(HeaderField("x"), "=", 0.0)),
