@@ -236,10 +236,12 @@ def test_a_filter_of_every_largest_size_is_carried_out(ways: Ways) -> None:
     assert ways.agreed(parse_filter(f"died in ({times},today)"), found) == {0}
 
 
-def comb(levels: int, inner: str) -> str:
-    """Return a filter in which `and` and `or` alternate, with one more condition at each level."""
+def comb(levels: int, inner: str, *, last: bool = False) -> str:
+    """Return a filter in which `and` and `or` alternate, with one more condition at each level, after or before it."""
     for level in range(levels):
-        inner = f"({inner}) {'and' if level % 2 else 'or'} failures {'!=' if level % 2 else '='} {level}"
+        more = f"failures {'!=' if level % 2 else '='} {level}"
+        left, right = (more, f"({inner})") if last else (f"({inner})", more)
+        inner = f"{left} {'and' if level % 2 else 'or'} {right}"
     return inner
 
 
@@ -258,6 +260,7 @@ def test_the_deepest_filters_are_carried_out(ways: Ways, before: str) -> None:
     expected = {1} if before == "not " else {0}
     for condition in (
         comb(MAX_NESTING - 3, "queue = q"),
+        comb(MAX_NESTING - 3, "queue = q", last=True),
         comb(MAX_NESTING - 11, tree(128, "queue = q")),
         comb(MAX_NESTING - 11, tree(64, "not (header.h in (1, x) or queue != q)")),
     ):
