@@ -53,6 +53,7 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "letter-not-found",
             "message-not-copyable",
             "headers-too-large",
+            "filter-syntax",
         ),
         "app": (
             "option-value",
