@@ -208,6 +208,7 @@ class RabbitInspector:
             vanishes=vanishing(settings),
             length=length_of(settings),
             ttl=settings.least("message-ttl", 1000.0),
+            expires_to="" if own is None or own.lost else own.spelled,
             own_dead_letters=own,
             onward=self._onward(settings),
             limit=self._limit(settings),

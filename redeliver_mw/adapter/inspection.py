@@ -79,6 +79,7 @@ class QueueFacts:
     misses: Setting | None = None
     length: LengthLimit | None = None
     ttl: Setting | None = None
+    expires_to: str = ""  # where the broker puts a message that has waited for longer; empty: nowhere
     own_dead_letters: OwnDeadLetters | None = None
     onward: tuple[str, ...] = ()
     limit: BrokerLimit = field(default_factory=lambda: BrokerLimit(trust=Trust.UNKNOWN))

@@ -11,7 +11,7 @@ from ..adapter.capabilities import Capabilities
 from ..adapter.inspection import QueueFacts
 from ..message import Destination
 from ..policy import RedeliveryPolicy
-from .finding import Finding, not_known, ok, seconds, warning, wrong
+from .finding import Finding, FindingStatus, not_known, ok, seconds, warning, wrong
 
 Role = Literal["source", "target"]
 COPIES = {"source": "retry copies", "target": "dead letters"}
@@ -24,13 +24,8 @@ def check_source(facts: QueueFacts) -> Iterator[Finding]:
         yield not_known("source", subject, f"whether it exists is not known: {facts.why}", facts.why_cure)
     else:
         yield ok("source", subject, f"exists{f', {facts.type}' if facts.type else ''}")
-    if facts.why:
-        if facts.exists:
-            yield not_known("queue-settings", subject, facts.why, facts.why_cure)
-        return
-    yield from _kept(facts, "source")
-    yield _source_ttl(facts)
-    yield from _own_dead_letters(facts)
+    found = [*_kept(facts, "source"), _source_ttl(facts), *_own_dead_letters(facts)]
+    yield from _seen(facts, found)
 
 
 def check_target(facts: QueueFacts, sources: Sequence[Destination], *, made: str) -> Iterator[Finding]:
@@ -48,13 +43,8 @@ def check_target(facts: QueueFacts, sources: Sequence[Destination], *, made: str
         )
         return
     yield ok("dead-letter-target", subject, f"exists{f', {facts.type}' if facts.type else ''}")
-    if facts.why:
-        yield not_known("queue-settings", subject, facts.why, facts.why_cure)
-        return
-    yield from _kept(facts, "target")
-    yield _target_ttl(facts)
-    yield _cycle(facts, sources)
-    yield from _own_dead_letters(facts)
+    found = [*_kept(facts, "target"), _target_ttl(facts), _cycle(facts, sources), *_own_dead_letters(facts)]
+    yield from _seen(facts, found)
 
 
 def check_topic(target: Destination, capabilities: Capabilities, refused: str | None) -> Finding:
@@ -86,6 +76,15 @@ def check_policy_targets(source: Destination, policy: RedeliveryPolicy) -> Itera
         yield ok("dead-letter-target", subject, f"the policy {ends.get(policy.on_dead, 'has no target')}")
 
 
+def _seen(facts: QueueFacts, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield what was found; if not all settings are known, only problems: that there is no problem was not seen."""
+    if facts.why and facts.exists:
+        yield not_known("queue-settings", str(facts.destination), facts.why, facts.why_cure)
+    for finding in found:
+        if not facts.why or finding.status is not FindingStatus.OK:
+            yield finding
+
+
 def _kept(facts: QueueFacts, role: Role) -> Iterator[Finding]:
     """Yield whether the queue keeps what is sent to it: durable, lasting, unfiltered, unlimited."""
     subject, copies = str(facts.destination), COPIES[role]
@@ -106,7 +105,7 @@ def _kept(facts: QueueFacts, role: Role) -> Iterator[Finding]:
         yield (wrong if role == "target" else warning)(
             "queue-vanishes",
             subject,
-            f"the broker deletes the queue by itself, with the {copies} in it ({facts.vanishes.spelled})",
+            f"the broker deletes the {copies} in it by itself ({facts.vanishes.spelled})",
             facts.vanishes.change,
         )
     else:
@@ -140,8 +139,7 @@ def _source_ttl(facts: QueueFacts) -> Finding:
     subject, ttl = str(facts.destination), facts.ttl
     if ttl is None:
         return ok("time-to-live", subject, "messages wait in it for as long as need be")
-    own = facts.own_dead_letters
-    end = "deletes a message" if own is None else f"moves a message ({own.spelled})"
+    end = f"moves a message ({facts.expires_to})" if facts.expires_to else "deletes a message"
     return warning(
         "source-ttl",
         subject,
@@ -154,7 +152,7 @@ def _target_ttl(facts: QueueFacts) -> Finding:
     subject, ttl = str(facts.destination), facts.ttl
     if ttl is None:
         return ok("time-to-live", subject, "dead letters stay until somebody takes them")
-    end = "deletes" if facts.own_dead_letters is None else "moves"
+    end = "moves" if facts.expires_to else "deletes"
     return wrong(
         "target-ttl",
         subject,
@@ -167,15 +165,16 @@ def _cycle(facts: QueueFacts, sources: Sequence[Destination]) -> Finding:
     subject = str(facts.destination)
     names = {source.subscription or source.name: source for source in (*sources, facts.destination)}
     back = next((name for name in facts.onward if name in names), None)
-    if back is None or facts.own_dead_letters is None:
+    if back is None:
         return ok("dead-letter-cycle", subject, "the broker moves no dead letter back")
+    own = facts.own_dead_letters
     moves = facts.ttl or facts.length or (facts.limit.returns is not None or None)
     return (wrong if moves else warning)(
         "dead-letters-come-back",
         subject,
         f"the broker itself moves a dead letter that expires, or is rejected here, to {names[back]} "
-        f"({facts.own_dead_letters.spelled})",
-        f"Let a dead-letter queue have no dead-letter target of its own. {facts.own_dead_letters.change}",
+        f"({own.spelled if own is not None else facts.expires_to})",
+        f"Let nothing lead from a dead-letter queue back to a source. {own.change if own is not None else ''}".strip(),
     )
 
 

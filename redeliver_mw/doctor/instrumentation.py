@@ -15,7 +15,7 @@ from typing import Final
 
 from .finding import Finding, not_known, ok, warning
 
-PACKAGES: Final = ("opentelemetry-instrumentation-pika", "newrelic", "ddtrace")
+PACKAGES: Final = {"pika": ("opentelemetry-instrumentation-pika", "newrelic")}  # that wrap a driver
 OFF: Final = "Switch it off for this driver in the programs that redeliver: OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=pika"
 
 
@@ -37,8 +37,9 @@ def check_instrumentation(driver: str, functions: Sequence[Callable[..., object]
                 f"change the headers of retry copies and dead letters, such as the producer's traceparent",
                 OFF if driver == "pika" else "Switch it off for this driver in the programs that redeliver",
             )
-    if found := [name for name in PACKAGES if _installed(name)]:
-        return ok("instrumentation", subject, f"{', '.join(found)} is installed, and copies go around its wrappers")
+    installed = [name for name in PACKAGES.get(driver, ()) if _installed(name)]
+    if installed:
+        return ok("instrumentation", subject, f"{', '.join(installed)} is installed, and copies go around its wrappers")
     return ok("instrumentation", subject, "nothing has replaced the functions that copies are sent with")
 
 
