@@ -51,7 +51,7 @@ from redeliver_pika.queue_settings import (
 )
 from redeliver_pika.retry_ladder import MARKER_ARGUMENTS
 
-PATIENCE = 5.0  # seconds for an answer to a probe
+BLOCKED_PATIENCE = 2.0  # seconds for which a probe may be blocked: an alarm blocks it at once
 STEPS = 50  # queues that are followed at most along the broker's own dead-lettering
 UNTOLD = "AMQP does not tell it"
 ADD_MANAGEMENT = "Add management=http://HOST:15672 to the broker's URL"
@@ -342,7 +342,7 @@ class RabbitInspector:
     def _connected(self) -> Iterator[Any]:
         each = parameters(self._url, "doctor")
         for one in each:
-            one.blocked_connection_timeout = PATIENCE
+            one.blocked_connection_timeout = BLOCKED_PATIENCE
         connection = pika.BlockingConnection(each)
         try:
             yield connection
