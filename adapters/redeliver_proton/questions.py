@@ -26,7 +26,7 @@ class LoopQuestions:
     def __init__(self, loop: CallLoop, connection: proton.Connection) -> None:
         self.loop, self.connection = loop, connection
 
-    def wait(self, ask: Callable[[Callable[[Any], None]], object]) -> Any:
+    def wait(self, ask: Callable[[Callable[[Any], None]], object], patience: float = PATIENCE) -> Any:
         """Return what `ask` is answered; it is called on the loop's thread. Raises BrokerUnavailable."""
         answered: Future[Any] = Future()
 
@@ -42,7 +42,7 @@ class LoopQuestions:
 
         self.loop.call(asking)
         try:
-            found = answered.result(PATIENCE)
+            found = answered.result(patience)
         except TimeoutError:
             raise BrokerUnavailable("the broker does not answer", code="broker-timeout") from None
         if isinstance(found, proton.ProtonException):

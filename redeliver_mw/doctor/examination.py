@@ -171,7 +171,7 @@ def _at_source(
 
 def _limit(client: BrokerClient, queue: Destination, facts: QueueFacts | None) -> BrokerLimit:
     """Return the limit as the inspection has seen it, else as an App reads it at its start."""
-    if facts is not None and facts.limit.trust is not Trust.UNKNOWN:
+    if facts is not None and (facts.limit.trust is not Trust.UNKNOWN or facts.limit.why):
         return facts.limit
     return client.limit(queue) or BrokerLimit(trust=Trust.UNKNOWN, why="the adapter does not report it")
 

@@ -466,3 +466,73 @@ def test_a_topic_that_nobody_listens_to_is_no_target(world: World) -> None:
     on_source(CLASSIC)(world)
     found = examined(world.url, world.source, RedeliveryPolicy(3, 1.0, "topic:dead"))
     assert "publish the exchange 'amq.topic'" in {one.subject for one in found if one.id == "permission"}
+
+
+# Over AMQP 1.0 the arguments of a queue are told, and its policies are not.
+OVER_AMQP_10 = {
+    "the target drops": (
+        on_target({**QUORUM, "x-max-length": 5}),
+        "length-limit-drops",
+        "target",
+        "x-max-length is an",
+    ),
+    "dead letters expire": (
+        on_target({**CLASSIC, "x-message-ttl": 5000}),
+        "target-ttl",
+        "target",
+        "x-message-ttl is an",
+    ),
+    "the delivery limit is low": (
+        on_source({**QUORUM, "x-delivery-limit": 3}),
+        "delivery-limit-below-policy",
+        "source",
+        "Raise the limit above 8",
+    ),
+    "the consumer timeout is below a hold": (
+        on_source({**QUORUM, "x-consumer-timeout": 5000, "x-delivery-limit": -1}),
+        "consumer-timeout-below-hold",
+        "source",
+        "Raise it to 40 s",
+    ),
+    "the target is missing": (
+        lambda world: world.declare(world.source, QUORUM),
+        "dead-letter-target-missing",
+        "target",
+        "",
+    ),
+}
+
+
+def over_amqp_10(world: World, user: str = "guest:guest") -> str:
+    only_if(world.is_43, "4.3")
+    return f"rabbitmq+proton://{user}@{world.broker.host}:{world.broker.port}/"
+
+
+@pytest.mark.parametrize("setting", OVER_AMQP_10)
+def test_over_amqp_10_a_wrong_argument_is_found(world: World, setting: str) -> None:
+    url = over_amqp_10(world)
+    change, problem, role, cure = OVER_AMQP_10[setting]
+    change(world)
+    one = the(examined(url, world.source, RedeliveryPolicy(8, [1.0, 9.9], "queue:dlq.$")), problem)
+    assert one.subject == f"queue:{world.source if role == 'source' else world.target}"
+    assert cure in one.cure
+
+
+def test_over_amqp_10_what_a_policy_sets_is_not_known_and_a_right_broker_has_no_problem(world: World) -> None:
+    url = over_amqp_10(world)
+    world.declare(world.source, {**QUORUM, "x-delivery-limit": -1})
+    world.declare(world.target)
+    found = examined(url, world.source)
+    assert problems(found) == {}
+    settings = [one for one in found if one.id == "queue-settings"]
+    assert len(settings) == 2
+    assert all("management=" in one.cure for one in settings)
+
+
+def test_over_amqp_10_a_missing_permission_is_found(world: World) -> None:
+    on_source(QUORUM)(world)
+    over_amqp_10(world)
+    name = urlsplit(world.user(read="^$")).username
+    one = the(examined(over_amqp_10(world, f"{name}:secret"), world.source), "permission-missing")
+    assert one.subject == f"consume from queue:{world.source}"
+    assert "the expression read" in one.cure

@@ -16,6 +16,7 @@ from typing import Any
 
 import proton
 
+from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
 from redeliver_mw.adapter.inspection import (
     BrokerFact,
     BrokerFactName,
@@ -28,7 +29,7 @@ from redeliver_mw.adapter.inspection import (
     QueueFacts,
     Setting,
 )
-from redeliver_mw.errors import BrokerError, DestinationMissing
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing
 from redeliver_mw.message import Destination
 from redeliver_proton.broker_limits import artemis_limit
 from redeliver_proton.brokers.artemis.capabilities import (
@@ -42,6 +43,7 @@ from redeliver_proton.brokers.artemis.topology import UNLIMITED, route_to
 from redeliver_proton.questions import LoopQuestions
 from redeliver_proton.route import RouteQueue, RouteTarget
 
+PATIENCE = 5.0  # seconds for an answer of the management
 STEPS = 50  # addresses that are followed at most along the broker's own dead-lettering
 ALLOW_MANAGE = f"Give a role of this user the permission manage for {ADDRESS} in broker.xml"
 OVERFLOWS = {"DROP": "drops", "FAIL": "refuses", "BLOCK": "blocks"}
@@ -84,7 +86,12 @@ class ArtemisInspector:
         return self._result(partial(self._management.attribute, "broker", name))
 
     def _result(self, ask: Callable[..., None]) -> Any:
-        found = self._questions.wait(lambda answer: ask(answer=answer))
+        if self._denied:
+            return None
+        try:
+            found = self._questions.wait(lambda answer: ask(answer=answer), PATIENCE)
+        except BrokerUnavailable as unavailable:  # as for a user whose questions the broker drops (observed on 2.44.0)
+            found = unavailable
         if isinstance(found, BrokerError):
             if not isinstance(found, ManagementReply):  # which is an answer: there is no such thing
                 self._denied = self._denied or found.what
@@ -159,7 +166,9 @@ class ArtemisInspector:
         address, name = address_and_queue(destination)
         rows, settings = self._rows_of(address), self._settings_of(address)
         if self._denied:
-            return QueueFacts(destination=destination, exists=None, why=self._denied, why_cure=ALLOW_MANAGE)
+            limit = BrokerLimit(trust=Trust.UNKNOWN, why=self._denied)
+            why, cure = self._denied, ALLOW_MANAGE
+            return QueueFacts(destination=destination, exists=None, why=why, why_cure=cure, limit=limit)
         route = route_to(destination, RouteTarget(address, tuple(map(_queue, rows))))
         mine = [row for row in rows if row["name"] == name] or (list(rows) if name == address else [])
         if not mine or isinstance(route, DestinationMissing):
