@@ -22,7 +22,6 @@ from .clocks import check_broker_clock
 from .destinations import check_policy_targets, check_source, check_target, check_topic
 from .finding import Finding, not_known
 from .instrumentation import check_instrumentation
-from .limbo import check_limbo
 from .limits import check_source_limits, check_target_limit
 from .permissions import check_credentials, check_permissions
 from .tls import check_tls
@@ -100,6 +99,7 @@ def examine(
             cure="Name a broker that runs by itself",
             code="memory-broker-elsewhere",
         )
+    of_limbo = [] if limbo is None else _at_the_limbo(limbo, patient.clock)  # refuses what is no URL, before all else
     adapter = adapter_for(patient.url)
     with BrokerClient(adapter) as client:
         found = list(_at_the_broker(patient, adapter, client))
@@ -108,9 +108,13 @@ def examine(
         found.append(check_credentials(patient.url, patient.mark))
     else:
         found.append(not_known("credentials", "user and password", "--no-probe"))
-    if limbo is not None:
-        found += check_limbo(limbo, patient.clock)
-    return found
+    return [*found, *of_limbo]
+
+
+def _at_the_limbo(url: str, clock: Clock) -> list[Finding]:
+    from .limbo import check_limbo  # it brings a database's driver along, for few
+
+    return list(check_limbo(url, clock))
 
 
 def _port(url: BrokerUrl) -> int:

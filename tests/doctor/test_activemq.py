@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw.adapter.registry import parse_url
+from redeliver_mw.cli.main import run
 from redeliver_mw.clock import Moment, SystemClock
 from redeliver_mw.doctor import FindingStatus, examine
 from redeliver_mw.policy import RedeliveryPolicy
@@ -104,6 +105,13 @@ def test_the_settings_that_act_on_every_message_are_found(wrongly: WrongActiveMQ
     assert "timeStampingBrokerPlugin" in the(found, "copies-expire").cure
     assert "forcePersistencyModeBrokerPlugin" in the(found, "copies-not-persistent").cure
     assert all(the(found, problem).status is WRONG for problem in expected - {"delay-not-possible"})
+
+
+def test_a_wrong_password_is_one_line(wrongly: WrongActiveMQ, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", wrongly.url("noread").replace("secret", "wrong")]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "[credentials-refused]" in err
 
 
 def test_short_delays_need_no_scheduler(wrongly: WrongActiveMQ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from redeliver_mw.cli.main import run
 from redeliver_mw.doctor import FindingStatus
 from redeliver_mw.policy import RedeliveryPolicy
 from tests.brokers import Broker, BrokerMissing, broker
@@ -135,6 +136,15 @@ def test_a_missing_target_is_found_and_not_made(artemis_set_up: Broker) -> None:
     found = examined(artemis_set_up.url, "returned", to(target))
     assert problems(found) == {"dead-letter-target-missing": f"queue:{target}"}
     assert target not in artemis_set_up.ctl("broker", "getQueueNames()")
+
+
+def test_a_missing_source_is_one_line_and_not_made(artemis_set_up: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    name = unique("missing")
+    assert run(["doctor", artemis_set_up.url, "--destination", name]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "[destination-missing]" in err
+    assert name not in artemis_set_up.ctl("broker", "getQueueNames()")
 
 
 def test_a_filter_for_dead_letters_of_the_source_takes_them(artemis_set_up: Broker) -> None:
