@@ -191,9 +191,9 @@ class InterruptingClock:
         raise KeyboardInterrupt
 
 
-def test_a_probe_leaves_nothing_behind_also_after_an_interrupt(activemq518: Broker) -> None:
+def test_a_probe_leaves_nothing_behind_also_after_an_interrupt(activemq63: Broker) -> None:
     """Its queue is temporary: what is left would be an open connection, which shows as a thread of the broker's."""
-    b: Any = activemq518
+    b: Any = activemq63
     examined(b.url)
     before = _connections(b)
     clock = InterruptingClock()
