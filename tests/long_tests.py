@@ -91,6 +91,12 @@ LONG = [
         "a similar setting stays: one of each kind",
     ),
     LongTest("doctor/test_rabbitmq.py", "*", OLDER, OTHERS_SAME),
+    LongTest(
+        "doctor/test_rabbitmq.py",
+        "test_a_user_who_may_list_no_policies_learns_them_of_the_queue",
+        "",
+        "it waits until the management has gathered a policy; the list of policies is told at once",
+    ),
     LongTest("faults/test_breaker.py", "*", OLDER, OTHERS_SAME),
     LongTest("faults/test_crash_safe.py", "*", OLDER, OTHERS_SAME),
     LongTest("faults/test_expired_letters.py", "*", OLDER, OTHERS_SAME),

@@ -8,13 +8,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..adapter.capabilities import BrokerLimit, Trust
+from ..adapter.capabilities import BrokerLimit, Capabilities, Trust
 from ..adapter.inspection import Inspection, InspectionRequest, QueueFacts
 from ..adapter.protocol import Adapter, SupportsInspection
 from ..adapter.registry import BrokerUrl, adapter_for, parse_url
 from ..clock import Clock, SystemClock
 from ..dead_letters import BrokerClient
-from ..errors import ConfigError, DestinationMissing
+from ..errors import BrokerError, ConfigError, DestinationMissing
 from ..message import Destination
 from ..policy import PolicyMap, RedeliveryPolicy
 from .broker import check_connections, check_facts, check_version
@@ -32,7 +32,7 @@ NO_DESTINATION = "no source was given, so nothing of a queue is looked at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class Examination:
     """Names what is examined. `policies` is None if no policy was given."""
 
     url: BrokerUrl
@@ -83,7 +83,7 @@ def examine(
     be checked as well. Raises ConfigError for an invalid URL, BrokerError for a broker that cannot be reached or a
     source that does not exist.
     """
-    patient = Patient(
+    examination = Examination(
         url=parse_url(url),
         sources=tuple(dict.fromkeys(sources)),
         policies=policies,
@@ -92,20 +92,22 @@ def examine(
         clock=clock or SystemClock(),
         mark=secrets.token_hex(8),
     )
-    if patient.url.dialect == "memory":
+    if examination.url.dialect == "memory":
         raise ConfigError(
             "a memory broker lives in one process, and this is another",
             where="memory://",
             cure="Name a broker that runs by itself",
             code="memory-broker-elsewhere",
         )
-    of_limbo = [] if limbo is None else _at_the_limbo(limbo, patient.clock)  # refuses what is no URL, before all else
-    adapter = adapter_for(patient.url)
+    of_limbo = (
+        [] if limbo is None else _at_the_limbo(limbo, examination.clock)
+    )  # refuses what is no URL, before all else
+    adapter = adapter_for(examination.url)
     with BrokerClient(adapter) as client:
-        found = list(_at_the_broker(patient, adapter, client))
-    found += check_tls(patient.url, _port(patient.url), patient.clock.now().wall)
+        found = list(_at_the_broker(examination, adapter, client))
+    found += check_tls(examination.url, _port(examination.url), examination.clock.now().wall)
     if probe:
-        found.append(check_credentials(patient.url, patient.mark))
+        found.append(check_credentials(examination.url, examination.mark))
     else:
         found.append(not_known("credentials", "user and password", "--no-probe"))
     return [*found, *of_limbo]
@@ -122,55 +124,63 @@ def _port(url: BrokerUrl) -> int:
     return url.hosts[0][1] or (with_tls if url.flag("tls") else usual)
 
 
-def _at_the_broker(patient: Patient, adapter: Adapter, client: BrokerClient) -> Iterator[Finding]:
+def _at_the_broker(examination: Examination, adapter: Adapter, client: BrokerClient) -> Iterator[Finding]:
     where = client.broker
     yield check_version(client.capabilities, where)
     yield check_connections(adapter, where)
-    seen = _inspected(patient, adapter)
-    for source in patient.sources:
+    seen = _inspected(examination, adapter)
+    for source in examination.sources:
         facts = seen.queues.get(source)
         if facts is not None and facts.exists is False:
             raise DestinationMissing(f"there is no {source}", where=where, cure="Declare it, or check its name")
     yield from check_facts(seen.facts, where)
     yield check_broker_clock(seen.clock, seen.clock_why, where)
     yield from check_permissions(seen.permissions, where)
-    yield check_instrumentation(patient.url.dialect.partition("+")[2], seen.sends_with)
-    if patient.policies is None:
+    yield check_instrumentation(examination.url.dialect.partition("+")[2], seen.sends_with)
+    if examination.policies is None:
         yield not_known("policy", "the policy", NO_POLICY, "Give one: --policy POLICY")
-    if not patient.sources:
+    if not examination.sources:
         yield not_known("source", "the source", NO_DESTINATION, "Give one: --destination NAME")
-    for source in patient.sources:
-        yield from _at_source(patient, client, source, seen.queues.get(source))
-    for target in patient.targets:
-        yield from _at_target(patient, client, target, seen.queues.get(target))
+    for source in examination.sources:
+        yield from _at_source(examination, client, source, seen.queues.get(source))
+    for target in examination.targets:
+        yield from _at_target(examination, client, target, seen.queues.get(target))
 
 
-def _inspected(patient: Patient, adapter: Adapter) -> Inspection:
+def _inspected(examination: Examination, adapter: Adapter) -> Inspection:
     if not isinstance(adapter, SupportsInspection):
         return Inspection(clock_why="the adapter does not report it")
     request = InspectionRequest(
-        sources=patient.sources,
-        targets=patient.targets,
-        probe=patient.probe,
-        mark=patient.mark,
-        clock=patient.clock,
-        delays=patient.delays,
+        sources=examination.sources,
+        targets=examination.targets,
+        probe=examination.probe,
+        mark=examination.mark,
+        clock=examination.clock,
+        delays=examination.delays,
     )
     return adapter.inspect(request)
 
 
 def _at_source(
-    patient: Patient, client: BrokerClient, source: Destination, facts: QueueFacts | None
+    examination: Examination, client: BrokerClient, source: Destination, facts: QueueFacts | None
 ) -> Iterator[Finding]:
-    policy = patient.policy_of(source)
+    policy = examination.policy_of(source)
     if facts is None:
         yield not_known("source", str(source), "the adapter does not report it")
     else:
         yield from check_source(facts)
     if policy is not None:
         yield from check_policy_targets(source, policy)
-    capabilities = client.capabilities_at(source)
-    yield from check_source_limits(source, policy, capabilities, _limit(client, source, facts), facts)
+    limit = _limit(client, source, facts)
+    yield from check_source_limits(source, policy, _capabilities(client, source), limit, facts)
+
+
+def _capabilities(client: BrokerClient, source: Destination) -> Capabilities:
+    """Return the capabilities at a source; the general ones if this user may not ask for its own."""
+    try:
+        return client.capabilities_at(source)
+    except BrokerError:
+        return client.capabilities
 
 
 def _limit(client: BrokerClient, queue: Destination, facts: QueueFacts | None) -> BrokerLimit:
@@ -181,7 +191,7 @@ def _limit(client: BrokerClient, queue: Destination, facts: QueueFacts | None) -
 
 
 def _at_target(
-    patient: Patient, client: BrokerClient, target: Destination, facts: QueueFacts | None
+    examination: Examination, client: BrokerClient, target: Destination, facts: QueueFacts | None
 ) -> Iterator[Finding]:
     if target.kind == "topic" and not target.subscription:
         sees = client.capabilities.broker_kind != "activemq"
@@ -190,14 +200,14 @@ def _at_target(
         objection = client.objection(target)
         yield not_known("dead-letter-target", str(target), objection or "the adapter does not report it")
     else:
-        yield from check_target(facts, _sources_of(patient, target), made=", and no message can be dead-lettered")
+        yield from check_target(facts, _sources_of(examination, target), made=", and no message can be dead-lettered")
         yield from check_target_limit(target, facts)
 
 
-def _sources_of(patient: Patient, target: Destination) -> Sequence[Destination]:
+def _sources_of(examination: Examination, target: Destination) -> Sequence[Destination]:
     """Return the sources whose dead letters go to a target."""
     return [
         one
-        for one in patient.sources
-        if (policy := patient.policy_of(one)) and target in [place.resolve(one) for place in policy.places]
+        for one in examination.sources
+        if (policy := examination.policy_of(one)) and target in [place.resolve(one) for place in policy.places]
     ]
