@@ -171,9 +171,9 @@ def idle_retry(settings: QueueSettings) -> Setting | None:
 
 
 def retry_delay(settings: QueueSettings) -> Setting | None:
-    """Return the delay of returned messages that acts on what we return; None if there is none."""
+    """Return the shortest delay of returned messages, whatever returns them; None if there is none."""
     kind, least = settings.first("delayed-retry-type"), settings.least("delayed-retry-min", 1000.0)
-    if kind is None or least is None or kind[0] not in ("all", "returned"):
+    if kind is None or least is None or kind[0] not in ("all", "failed", "returned"):
         return None
     most = settings.least("delayed-retry-max", 1000.0)
     value = least.value if most is None else min(least.value, most.value)

@@ -45,7 +45,7 @@ def check_source_limits(
             "broker-delays-returns",
             str(source),
             f"the broker delays a returned message by {seconds(facts.returned_after.value)} "
-            f"({facts.returned_after.spelled}): that comes on top of the policy's delays, also after a lost connection",
+            f"({facts.returned_after.spelled}): what comes back at a stop or with a lost connection waits so long",
             f"Let the policy alone delay. {facts.returned_after.change}",
         )
     else:
