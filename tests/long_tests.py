@@ -93,6 +93,12 @@ LONG = [
     LongTest("doctor/test_rabbitmq.py", "*", OLDER, OTHERS_SAME),
     LongTest(
         "doctor/test_rabbitmq.py",
+        "test_a_wrong_setting_is_found_with_its_cure",
+        r"an operator limits|deleted with its last|go to their own queue|the source drops",
+        "a similar setting stays: one of each kind",
+    ),
+    LongTest(
+        "doctor/test_rabbitmq.py",
         "test_a_user_who_may_list_no_policies_learns_them_of_the_queue",
         "",
         "it waits until the management has gathered a policy; the list of policies is told at once",

@@ -13,7 +13,8 @@ from ..adapter.inspection import BrokerFact, BrokerFactName
 from ..adapter.protocol import Adapter, SupportsConnectionReports
 from .finding import Finding, not_known, ok, warning, wrong
 
-CONNECT_PATIENCE = 3.0  # seconds for the connection that copies are published on
+CONNECT_PATIENCE = 5.0  # seconds for the connection that copies are published on
+REFUSED_PATIENCE = 1.0  # seconds, once it was refused: it is tried again meanwhile
 TITLES: Final = {"activemq": "ActiveMQ", "artemis": "Artemis", "rabbitmq": "RabbitMQ"}
 
 # The problem of each fact, and whether it is wrong in any case.
@@ -47,12 +48,14 @@ def check_connections(adapter: Adapter, where: str) -> Finding:
     """Return whether every connection that the adapter needs was opened. Waits for those that are being opened."""
     if not isinstance(adapter, SupportsConnectionReports):
         return not_known("connections", where, "the adapter does not report its connections")
-    until = time.monotonic() + CONNECT_PATIENCE
+    began = time.monotonic()
     reports = adapter.connection_reports()
-    while any(report.state != "connected" for report in reports) and time.monotonic() < until:
+    while away := [report for report in reports if report.state != "connected"]:
+        patience = REFUSED_PATIENCE if all(report.last_error for report in away) else CONNECT_PATIENCE
+        if time.monotonic() > began + patience:
+            break
         time.sleep(0.02)
         reports = adapter.connection_reports()
-    away = [report for report in reports if report.state != "connected"]
     if not away:
         names = " and ".join(report.role for report in reports)
         return ok("connections", where, f"{len(reports)} connections are open: {names}")

@@ -13,7 +13,7 @@ import pytest
 
 from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.cli.main import run
-from redeliver_mw.clock import Moment, SystemClock
+from redeliver_mw.clock import Moment
 from redeliver_mw.doctor import FindingStatus, examine
 from redeliver_mw.policy import RedeliveryPolicy
 from tests.brokers import Broker, BrokerMissing, broker
@@ -210,7 +210,3 @@ def _connections(one: Broker) -> int:
     port = f":{parse_url(one.url).hosts[0][1]:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(1 for row in rows if row[1].endswith(port) and row[3] == "01")
-
-
-def test_the_machines_clock_is_the_default(activemq: Broker) -> None:
-    assert the(examined(activemq.url, clock=SystemClock()), "clock").status is FindingStatus.OK
