@@ -217,7 +217,8 @@ class ActiveMQInspector:
     def _refused(self, verb: Literal["declare", "consume", "publish"], where: str, said: str) -> None:
         acl = {"declare": "admin", "consume": "read", "publish": "write"}[verb]
         change = f"Give a group of this user {acl} in the tempDestinationAuthorizationEntry of the authorizationPlugin"
-        self._permissions.append(Permission(verb, where, False, said, change))
+        loss = "whether the scheduler is on cannot be seen, so that an App takes it as off"
+        self._permissions.append(Permission(verb, where, False, said, change, loss))
         self._why = f"this user may not {verb} {where}, and without that nothing is probed"
 
     # -- what stays unknown -----------------------------------------------------------------------

@@ -103,13 +103,17 @@ class BrokerFact(NamedTuple):
 
 
 class Permission(NamedTuple):
-    """Reports whether this user may use a verb at a place. `allowed` is None if that was not seen; `said` says why."""
+    """Reports whether this user may use a verb at a place. `allowed` is None if that was not seen; `said` says why.
+
+    `loss`: what does not work without the permission, if that is not what the verb is usually needed for.
+    """
 
     verb: Literal["consume", "publish", "declare", "manage"]
     where: str
     allowed: bool | None
     said: str = ""
     change: str = ""
+    loss: str = ""
 
 
 class ClockReading(NamedTuple):

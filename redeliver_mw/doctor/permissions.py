@@ -33,7 +33,9 @@ def check_permissions(permissions: Sequence[Permission], broker: str) -> Iterato
         else:
             said = f" (the broker says: {one.said})" if one.said else ""
             judge = warning if one.verb == "manage" else wrong
-            yield judge("permission-missing", subject, f"this user may not, and {NEEDS[one.verb]}{said}", one.change)
+            yield judge(
+                "permission-missing", subject, f"this user may not, and {one.loss or NEEDS[one.verb]}{said}", one.change
+            )
 
 
 def check_credentials(url: BrokerUrl, mark: str) -> Finding:

@@ -128,6 +128,7 @@ def test_a_missing_permission_is_found(wrongly: WrongActiveMQ, user: str, verb: 
     one = the(found, "permission-missing")
     assert one.status is WRONG
     assert one.subject.startswith(f"{verb} ")
+    assert "whether the scheduler is on cannot be seen" in one.reason
     assert f"{cure} in the tempDestinationAuthorizationEntry" in one.cure
     assert {"copy-expiry", "copy-persistence", "clock"} <= unknown(found)
     assert "scheduler-off" not in problems(found)  # nobody has seen that
