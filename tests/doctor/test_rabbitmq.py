@@ -452,7 +452,7 @@ def test_no_probe_makes_and_sends_nothing_and_says_what_stays_unknown(world: Wor
     on_source(CLASSIC)(world)
     before = world.queues()
     found = examined(world.url, world.source, probe=False)
-    assert world.queues() == before
+    assert world.queues() <= before  # a queue of an earlier test may go meanwhile
     assert [one.reason for one in found if one.id in ("permission", "credentials")] == ["--no-probe"] * 4
 
 
@@ -472,7 +472,9 @@ def test_the_queues_of_a_probe_are_gone_also_after_an_interrupt(world: World, mo
     with pytest.raises(KeyboardInterrupt):
         examined(world.url, world.source)
     assert len(seen - before) == 2  # one that is sent to, one with the name of a rung
-    assert world.queues() == before
+    until = time.monotonic() + 30
+    while not world.queues() <= before:  # the broker deletes an exclusive queue a moment after its connection has ended
+        assert time.monotonic() < until, "a queue of the probe is left"
 
 
 def test_a_policy_without_dead_letters_and_one_that_comes_back_to_its_source(world: World) -> None:
