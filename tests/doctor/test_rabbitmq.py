@@ -459,7 +459,6 @@ def test_no_probe_makes_and_sends_nothing_and_says_what_stays_unknown(world: Wor
 def test_the_queues_of_a_probe_are_gone_also_after_an_interrupt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     on_source(CLASSIC)(world)
     before = world.queues()
-    examined(world.url, world.source)
     seen: set[str] = set()
 
     def interrupted(channel: Any, queue: str, source: str) -> None:
