@@ -36,6 +36,7 @@ from redeliver_pika.queues import OnQueue, Queues
 from redeliver_pika.retry_ladder import LOOK_AGAIN, RetryLadder
 
 if TYPE_CHECKING:
+    from redeliver_mw.adapter.inspection import Inspection, InspectionRequest
     from redeliver_pika.management import Management
 
 log = logging.getLogger("redeliver_mw.pika")
@@ -158,6 +159,11 @@ class PikaAdapter:
             self._call(lambda: self._topology.limit_of(queue_of(source), version, read))
         else:
             self._management.limit_of(queue_of(source), version, read)
+
+    def inspect(self, request: InspectionRequest, /) -> Inspection:
+        from redeliver_pika.inspection import inspect  # it brings HTTP along, for few
+
+        return inspect(self._url, self._management, self._capabilities.broker_version, request)
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

@@ -14,7 +14,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
@@ -28,6 +28,14 @@ PORTS = {"http": 15672, "https": 15671}
 DEFAULT_LIMIT = 20  # of a quorum queue, from 4.0 on
 TIMEOUTS_FROM = (3, 12)  # versions whose queues may have a consumer timeout of their own
 CURE = "Write management=http://host:15672, with user:password@ before the host where they are others"
+
+
+class ManagementAnswer(NamedTuple):
+    """Holds one answer: HTTP's status, the value, and the time of the broker's clock as HTTP spells it."""
+
+    status: int
+    value: Any
+    date: str
 
 
 class Management:
@@ -60,7 +68,7 @@ class Management:
     def limit_of(self, queue: str, version: str, answer: Callable[[BrokerLimit], None]) -> None:
         def ask() -> None:
             try:
-                status, text = self._get(f"/api/queues/{quote(self._vhost, safe='')}/{quote(queue, safe='')}")
+                status, text, _ = self._get(f"/api/queues/{quote(self._vhost, safe='')}/{quote(queue, safe='')}")
                 found = self._meaning(status, text, version)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 why = f"{self.where} cannot be used: {error or type(error).__name__}"
@@ -69,7 +77,16 @@ class Management:
 
         threading.Thread(target=ask, name="redeliver-pika-management", daemon=True).start()
 
-    def _get(self, path: str) -> tuple[int, bytes]:
+    def read(self, *names: str) -> ManagementAnswer:
+        """Return what `/api/NAME/NAME…` holds; `%` stands for the virtual host. Blocks.
+
+        Raises OSError, HTTPException or ValueError if there is no answer, or none in JSON.
+        """
+        parts = (self._vhost if name == "%" else name for name in names)
+        status, text, date = self._get("/api/" + "/".join(quote(part, safe="") for part in parts))
+        return ManagementAnswer(status, json.loads(text) if status == 200 else None, date)
+
+    def _get(self, path: str) -> tuple[int, bytes, str]:
         connection = (
             http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT)
             if self._tls is None
@@ -78,7 +95,7 @@ class Management:
         try:
             connection.request("GET", self._path + path, headers={"Authorization": self._authorization})
             response = connection.getresponse()
-            return response.status, response.read(ANSWER_BYTES)
+            return response.status, response.read(ANSWER_BYTES), response.headers.get("Date", "")
         finally:
             connection.close()
 
@@ -86,13 +103,18 @@ class Management:
         if status == 404:
             return BrokerLimit()  # it is ours to make, as a classic queue; or there is nothing to consume
         if status != 200:
-            refusals = {401: "it refuses this user or password", 403: "this user may not ask it"}
-            why = f"{self.where}: {refusals.get(status, f'it answers {status}')}"
+            why = f"{self.where}: {refusal(status)}"
             return BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=unread_retry(version))
         found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError("it answers with no queue")
         return limit_in(found, version)
+
+
+def refusal(status: int) -> str:
+    """Return what a status other than 200 means."""
+    refusals = {401: "it refuses this user or password", 403: "this user may not ask it"}
+    return refusals.get(status, f"it answers {status}")
 
 
 def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:

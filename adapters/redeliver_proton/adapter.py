@@ -18,6 +18,7 @@ import proton
 
 from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
+from redeliver_mw.adapter.inspection import Inspection, InspectionRequest
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
 from redeliver_mw.adapter.kit.sources import SourceTable
 from redeliver_mw.adapter.registry import BrokerUrl
@@ -34,6 +35,7 @@ from redeliver_proton.duplicate_ids import DuplicateIdSalts
 from redeliver_proton.loop import ProtonLoop
 from redeliver_proton.messages import READER
 from redeliver_proton.publisher import Publisher
+from redeliver_proton.questions import LoopQuestions
 from redeliver_proton.route import Route
 from redeliver_proton.sender_link import SentCopy
 from redeliver_proton.transactions import TransactionRunner, TransferJob
@@ -143,6 +145,12 @@ class ProtonAdapter:
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
         self._loop.call(lambda: self._topology.limit_at(source, answer))
+
+    def inspect(self, request: InspectionRequest, /) -> Inspection:
+        connection = self._connection.connection
+        if connection is None:
+            raise BrokerUnavailable("there is no connection just now", where=self.broker, code="connection-lost")
+        return self._dialect.inspect(LoopQuestions(self._loop, connection), request)
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

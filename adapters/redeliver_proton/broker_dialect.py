@@ -11,11 +11,13 @@ from typing import Protocol
 import proton
 
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities
+from redeliver_mw.adapter.inspection import Inspection, InspectionRequest
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_proton.duplicate_ids import DuplicateIdSalts
 from redeliver_proton.loop import CallLoop
+from redeliver_proton.questions import LoopQuestions
 from redeliver_proton.route import OnRoute, OnRouteTarget
 
 
@@ -55,4 +57,5 @@ class BrokerDialect:
         [Outgoing, float, DuplicateIdSalts], tuple[bytes, str]
     ]  # after so many seconds; and what a filter sees
     where: Callable[[BrokerUrl], str]  # broker and virtual host, for logs and journal
+    inspect: Callable[[LoopQuestions, InspectionRequest], Inspection]  # blocks; not on the loop's thread
     ledger_scope: Callable[[BrokerUrl, str], str]  # what a ledger is kept for; with the cluster's name, if it tells one

@@ -9,6 +9,7 @@ from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_proton.adapter import ProtonAdapter
 from redeliver_proton.broker_dialect import BrokerDialect
 from redeliver_proton.brokers.rabbitmq.capabilities import capabilities, records, too_old
+from redeliver_proton.brokers.rabbitmq.inspection import inspect
 from redeliver_proton.brokers.rabbitmq.messages import delivery_of, encoded
 from redeliver_proton.brokers.rabbitmq.topology import RabbitTopology
 
@@ -40,6 +41,7 @@ RABBITMQ = BrokerDialect(
     delivery=delivery_of,
     encode=encoded,
     where=_where,
+    inspect=inspect,
     ledger_scope=_ledger_scope,
 )
 

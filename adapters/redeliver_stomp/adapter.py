@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
@@ -31,6 +32,9 @@ from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.messages import READER, delivery_of
 from redeliver_stomp.publisher import Publisher
 from redeliver_stomp.scheduler_probe import probe_scheduler
+
+if TYPE_CHECKING:
+    from redeliver_mw.adapter.inspection import Inspection, InspectionRequest
 
 log = logging.getLogger("redeliver_mw.stomp")
 
@@ -145,6 +149,11 @@ class StompAdapter:
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
         """ActiveMQ ends a message for nothing but a NACK, which is never sent."""
         answer(BrokerLimit())
+
+    def inspect(self, request: InspectionRequest, /) -> Inspection:
+        from redeliver_stomp.inspection import inspect  # for few
+
+        return inspect(self._loop, self._url, schedules=self._capabilities.schedule is not None, request=request)
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

@@ -18,6 +18,7 @@ from ..errors import RedeliverError
 from ..message import Delivery, Destination, MessageReader, Outgoing
 from ..timers import Cancel
 from .capabilities import BrokerLimit, Capabilities, Settlement
+from .inspection import Inspection, InspectionRequest
 
 # The outcome of a copy. `refused`: the broker refused it; `unfit`: because of the copy itself, so that every further
 # try would be refused too; `unsent`: it was not sent, or we are closing; `silent`: the outcome is unknown.
@@ -177,6 +178,19 @@ class SupportsLimits(Protocol):
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
         """Answer with the limit of the broker at this source."""
+
+
+@runtime_checkable
+class SupportsInspection(Protocol):
+    """Is an adapter that can find out how its broker and some of its queues are set up, for `redeliver doctor`."""
+
+    def inspect(self, request: InspectionRequest, /) -> Inspection:
+        """Return what the broker shows, and with `request.probe` what a probe shows. Blocks; on no adapter's thread.
+
+        The adapter is connected. A probe uses queues of its own and removes them, also after an error or an interrupt;
+        no message of a queue in the request is consumed or changed. What cannot be seen is reported as unknown. Raises
+        BrokerError only if the connection is lost.
+        """
 
 
 @runtime_checkable

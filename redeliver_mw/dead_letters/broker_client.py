@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from ..adapter.capabilities import BrokerLimit, Capabilities
-from ..adapter.protocol import Adapter, SupportsLimits
+from ..adapter.protocol import Adapter, SupportsDelayedRelease, SupportsLimits, Verdict
 from ..errors import BrokerUnavailable, DestinationMissing, RedeliverError
 from ..message import Delivery, Destination
 from .replay import missing
@@ -76,6 +76,25 @@ class BrokerClient:
             return None
         ask: Callable[[Callable[[BrokerLimit], None]], None] = partial(self._adapter.limit_at, queue)
         return self._ask(ask)
+
+    def objection(self, target: Destination) -> str:
+        """Return why copies cannot be sent to `target`; empty if they can. Nothing is made."""
+
+        def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
+            self._adapter.check(target, lambda verdict, why: answer((verdict, why)), declare=False)
+
+        verdict, why = self._ask(ask)
+        return "" if verdict == "ok" else why
+
+    def capabilities_at(self, source: Destination) -> Capabilities:
+        """Return the capabilities at a source. Raises DestinationMissing."""
+        if not self.capabilities.by_source:
+            return self.capabilities
+        adapter = cast(SupportsDelayedRelease, self._adapter)
+        ask: Callable[[Callable[[Capabilities | RedeliverError], None]], None]
+        ask = partial(adapter.capabilities_at, source, declare=False)
+        found: Capabilities = self._answer(source, ask)
+        return found
 
     def _answer(self, queue: Destination, ask: Callable[[Callable[[T | RedeliverError], None]], None]) -> T:
         found = self._ask(ask)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
@@ -23,6 +23,7 @@ from ..redaction import redact, redact_url
 from .schema import prepare
 
 EXAMPLE = "Write sqlite:///limbo.db or postgresql://user@host/database"
+_POSTGRESQL_TIME = "SELECT EXTRACT(EPOCH FROM clock_timestamp())"
 NOT_OPEN = -1, -1  # the inode of no file
 
 
@@ -128,6 +129,12 @@ class Database:
         """Read from the database without making anybody wait. Raises LimboError."""
         with self._transaction({"redeliver_reading": True}) as connection:
             yield connection
+
+    def wall_time(self) -> float:
+        """Return what the clock of the database shows, in seconds since 1970. Raises LimboError."""
+        query = "SELECT (julianday('now') - 2440587.5) * 86400" if self.is_sqlite else _POSTGRESQL_TIME
+        with self.reading() as connection:
+            return float(connection.execute(text(query)).scalar_one())
 
     def _open_again(self) -> None:
         """Open the file that has taken the place of ours: SQLite would continue to write into the deleted one."""

@@ -98,9 +98,9 @@ class ActiveMQ(OwnBroker):
     `scheduler` off: delay headers are ignored, as ActiveMQ is by default. `policy_entries`: XML of
     `<policyEntry …>` elements, for dead-letter strategies per destination; `plugins`: XML beside the
     authentication plugin; `tls`: XML of the `<sslContext>`, and `connectors`: XML of further `<transportConnector …>`
-    elements; `tiered`: with the optimising compiler, for measuring. Of a pair both have the same `user`, `password` and
-    `store`, the folder of the messages: whoever comes second waits for the other's end. `store_limit` is what may lie
-    there.
+    elements; `users`: XML of further `<authenticationUser …>` elements; `tiered`: with the optimising compiler, for
+    measuring. Of a pair both have the same `user`, `password` and `store`, the folder of the messages: whoever comes
+    second waits for the other's end. `store_limit` is what may lie there.
     """
 
     kind = "activemq"
@@ -117,6 +117,7 @@ class ActiveMQ(OwnBroker):
         plugins: str = "",
         tls: str = "",
         connectors: str = "",
+        users: str = "",
         tiered: bool = False,
         store: Path | None = None,
         user: str = "tester",
@@ -137,6 +138,7 @@ class ActiveMQ(OwnBroker):
         for old, new in (
             ("</policyEntries>", f"{policy_entries}</policyEntries>"),
             ("</plugins>", f"{plugins}</plugins>{tls}"),
+            ("</users>", f"{users}</users>"),
             ("</transportConnectors>", f"{connectors}</transportConnectors>"),
         ):
             text = text.replace(old, new)

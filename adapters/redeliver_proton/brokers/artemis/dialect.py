@@ -12,6 +12,7 @@ from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.message import Outgoing
 from redeliver_proton.broker_dialect import BrokerDialect
 from redeliver_proton.brokers.artemis.capabilities import address_and_queue, capabilities
+from redeliver_proton.brokers.artemis.inspection import inspect
 from redeliver_proton.brokers.artemis.topology import ArtemisTopology
 from redeliver_proton.duplicate_ids import DuplicateIdSalts
 from redeliver_proton.messages import delivery_of, encode
@@ -44,5 +45,6 @@ ARTEMIS = BrokerDialect(
     delivery=delivery_of,
     encode=encoded,
     where=_where,
+    inspect=inspect,
     ledger_scope=_ledger_scope,
 )
