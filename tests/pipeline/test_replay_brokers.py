@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 import random
 import signal
+import statistics
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,23 +190,24 @@ def test_the_rate_is_held_within_five_percent(
 ) -> None:
     folder, rate = tmp_path / "plan", 300.0
     make_plan(lake, folder, each.url, template(each, *names), *names, 2000)
-    done = replay(spark, folder, each.url, execute=True, rate=rate)
+    done = replay(spark, folder, each.url, execute=True, rate=rate, batch=50)
     assert done.publishers == 2
     assert done.rate <= 1.05 * rate
-    # Each publisher by itself: on a busy machine one may begin a second after the other
+    # Each publisher by itself, from batch to batch: on a busy machine one may begin later, or stand still for a moment.
     publisher: dict[str, int] = {}
-    times: dict[int, list[int]] = defaultdict(list)
+    times: dict[int, list[float]] = defaultdict(list)
     sent: Counter[int] = Counter()
     for line in ledger_lines(folder):
         if "pid" in line:
             publisher[line["file"]] = line["pid"]
-            continue
-        pid = publisher[line["file"]]
-        times[pid].append(line["at_us"])
-        sent[pid] += len(positions_in(line["done"])) if "done" in line else 0
+        elif "done" in line:
+            pid = publisher[line["file"]]
+            times[pid].append(line["at_us"] / 1e6)
+            sent[pid] += len(positions_in(line["done"]))
     assert (len(sent), sent.total()) == (2, 2000)
     for pid, number in sent.items():
-        assert number / ((max(times[pid]) - min(times[pid])) / 1e6) == pytest.approx(rate / 2, rel=0.05)
+        took = [after - before for before, after in pairwise(sorted(times[pid]))]
+        assert number / len(times[pid]) / statistics.median(took) == pytest.approx(rate / 2, rel=0.05)
 
 
 # -- targets ----------------------------------------------------------------------------------------
