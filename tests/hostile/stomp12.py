@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ from tests.hostile.carrier import Carrier, Found, Handle, Limits, Made, body_for
 from tests.hostile.texts import INVALID, forged, secret, text
 
 Headers = tuple[tuple[bytes, bytes], ...]
+#: A character beyond U+FFFF: in a header it is two others once ActiveMQ has read the message from its disk.
+FAR, LOST = re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}"), "\ufffd\ufffd".encode()
 
 
 def escaped(told: bytes) -> bytes:
@@ -141,7 +144,10 @@ class Stomp(Carrier):
                 while len(wire.frames) < waiting:
                     wire.frames.append(wire.next(1.0))
             wire.say(b"UNSUBSCRIBE", [b"id:take"])
-            found += [Found(body, headers) for _, headers, body in wire.frames]
+            found += [
+                Found(body, tuple((name, FAR.sub(LOST, value)) for name, value in headers))
+                for _, headers, body in wire.frames
+            ]
             wire.frames.clear()
         return found
 
