@@ -184,11 +184,12 @@ def test_times_that_a_stranger_wrote_end_no_command(rabbitmq43: Broker, time: st
 
 
 @pytest.mark.broker
-def test_a_secret_in_what_a_stranger_wrote_as_source_or_error_is_not_shown(rabbitmq43: Broker, tmp_path: Path) -> None:
+def test_a_secret_in_what_a_stranger_wrote_as_source_error_or_earlier_id_is_not_shown(rabbitmq43: Broker, tmp_path: Path) -> None:
     grave = "dlq.dead.names"
     declare(rabbitmq43, grave)
     headers = {"redeliver_reason": "password=Zq9S3cr3t", "redeliver_original_kind": "topic"}
     headers |= {"redeliver_error_type": "Authorization: Bearer Zq9S3cr3t5a35e26c221b"}
+    headers |= {"redeliver_original_message_id": "api_key: Zq9S3cr3t", "redeliver_replay_id": "pwd=Zq9S3cr3t;"}
     name = "prices::amqp://shop:Zq9S3cr3t@broker:5672/"
     with connect(rabbitmq43.url) as session:
         session.publish(grave, b"one", headers | {"redeliver_original_destination": name})
