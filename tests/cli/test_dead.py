@@ -13,9 +13,8 @@ from typing import Any
 import pika
 import pytest
 
-from redeliver_mw.cli.dead import _short
 from redeliver_mw.cli.main import run
-from redeliver_mw.cli.output import plain
+from redeliver_mw.cli.output import plain, short_ids
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.running import redeliver
@@ -77,7 +76,7 @@ def test_a_variable_holds_the_url_and_its_password_is_not_shown(
 
 
 def test_ids_are_short_but_tell_letters_apart() -> None:
-    assert _short(["abcdefghijk", "abcdefghxyz", "q"]) == {
+    assert short_ids(["abcdefghijk", "abcdefghxyz", "q"]) == {
         "abcdefghijk": "abcdefghi",
         "abcdefghxyz": "abcdefghx",
         "q": "q",
