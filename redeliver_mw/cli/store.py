@@ -272,9 +272,7 @@ def _remarks(done: Collected, follow: bool) -> Iterator[str]:
         if one.rest:
             yield f"ended early: {plain(redact(one.rest))}; the other letters are still in {plain(one.queue)}"
     if done.stopped:
-        left = (
-            "letters that come later stay in their queues" if follow else "the other letters are still in their queues"
-        )
+        left = "letters that come later stay" if follow else "the other letters are still"
         yield f"interrupted: {left} in their queues. To go on, run the same command again"
 
 
