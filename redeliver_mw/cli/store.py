@@ -45,7 +45,7 @@ StoreUrl = Annotated[
         help="The store's, or env:NAME; else REDELIVER_STORE, else a file in your state folder",
     ),
 ]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The dead-letter queues")]
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE", help="The dead-letter queues")]
 CollectLimit = Annotated[int | None, typer.Option("--limit", help="At most so many letters in all, from 1 on")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on with letters that come later, until Ctrl-C")]
 OfQueue = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Of a store: letters of this queue only")]

@@ -22,8 +22,8 @@ from ..adapter.registry import adapter_for, parse_url
 from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
-from . import journal
-from .letters import LetterRows, Shelf, rows_of
+from .letters import Shelf, StoreRows, rows_of
+from .operation import OperationState, begin_operation, count_done, end_operation, now_us
 from .recognition import recognise, remove_whole
 from .store import Store
 from .tables import batches, bodies, counters, headers, letters
@@ -134,19 +134,19 @@ class Collect:
         names = [queue.short for queue in self._queues]
         total = 0 if follow else min(sum(found), limit if limit is not None else ENDLESS)
         options = {"queues": names, "limit": limit, "follow": follow}
-        operation = journal.begin(
+        operation = begin_operation(
             self._store, KIND, filter_=" ".join(names), options=options, total=min(total, 2**31 - 1), who=who
         )
         try:
             done = self._follow(operation) if follow else self._once(operation, found, limit)
         except BaseException as error:
             with suppress(StoreError):
-                journal.end(self._store, operation, "failed", str(error) or type(error).__name__)
+                end_operation(self._store, operation, "failed", str(error) or type(error).__name__)
             raise
         collected = Collected(operation, done, self._stop.is_set())
         why = next((queue.rest for queue in done if queue.rest), "")
-        state: journal.OperationState = "cancelled" if collected.stopped and not follow else "done"
-        journal.end(self._store, operation, state, why, failed=sum(queue.stay for queue in done))
+        state: OperationState = "cancelled" if collected.stopped and not follow else "done"
+        end_operation(self._store, operation, state, why, failed=sum(queue.stay for queue in done))
         return collected
 
     def _found(self) -> list[int]:
@@ -242,25 +242,25 @@ class ShelfInStore:
         """Store letters and return those that can be stored. Raises StoreError; then nothing was stored."""
         shelf = Shelf(self._adapter.broker, self._queue, self._adapter.capabilities)
         rows, kept = [], []
-        now_us = journal.now_us()
+        at_us = now_us()
         if generation != self._generation:  # letters that stay come again
             self._generation = generation
             self.reasons.clear()
         for delivery in deliveries:
             try:
-                rows.append(rows_of(delivery, shelf, now_us))
+                rows.append(rows_of(delivery, shelf, at_us))
             except NotCopyable as error:
                 self.reasons[error.what] += 1
             else:
                 kept.append(delivery)
         origin = f"{self._run}-{generation}"
-        batch_id = f"{now_us:016d}-{self._run}-{self._number}"
+        batch_id = f"{at_us:016d}-{self._run}-{self._number}"
         self._number += 1
         again = 0
         if rows:
             with self._store.writing() as connection:
-                again = self._write(connection, rows, origin, batch_id, shelf, now_us)
-                journal.count(connection, self._operation, len(rows) - again)
+                again = self._write(connection, rows, origin, batch_id, shelf, at_us)
+                count_done(connection, self._operation, len(rows) - again)
             self._sure.clear()
             self._unsure.append(batch_id)
         self.collected += len(rows) - again
@@ -286,11 +286,11 @@ class ShelfInStore:
     def _write(
         self,
         connection: Connection,
-        rows: Sequence[LetterRows],
+        rows: Sequence[StoreRows],
         origin: str,
         batch_id: str,
         shelf: Shelf,
-        now_us: int,
+        at_us: int,
     ) -> int:
         first = _take_numbers(connection, len(rows))
         self._forget_sure(connection)
@@ -303,7 +303,7 @@ class ShelfInStore:
             if of_all := [row for one in found.new for row in one.headers]:
                 connection.execute(insert(headers), of_all)
         if any(one.letter["known_by"] != "copy" for one in rows):
-            line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": now_us}
+            line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": at_us}
             connection.execute(insert(batches).values(broker=shelf.broker, queue=shelf.queue.short, **line))
         return found.again + remove_whole(connection, found.new)
 

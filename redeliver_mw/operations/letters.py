@@ -38,7 +38,7 @@ class Shelf(NamedTuple):
     capabilities: Capabilities
 
 
-class LetterRows(NamedTuple):
+class StoreRows(NamedTuple):
     """Holds the rows of one letter, without its number."""
 
     letter: Row
@@ -51,12 +51,12 @@ class LetterRows(NamedTuple):
             row["letter_id"] = letter_id
 
 
-def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> LetterRows:
+def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
     """Return the rows of a letter. Raises NotCopyable if it cannot be restored exactly: then it stays in its queue."""
     packed = pack(delivery)
     details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
     body = {"redelivered": int(packed.redelivered), "head": packed.head, "body": packed.body}
-    return LetterRows(_letter_row(delivery, shelf, packed, details, now_us), body, _header_rows(delivery, details))
+    return StoreRows(_letter_row(delivery, shelf, packed, details, now_us), body, _header_rows(delivery, details))
 
 
 def packed_of(queue: str, redelivered: int, head: bytes, body: bytes) -> Packed:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
-from .letters import LetterRows
+from .letters import StoreRows
 from .tables import batches, bodies, headers, letters
 
 T = TypeVar("T")
@@ -34,11 +34,11 @@ CHUNK = 5000  # values in one statement
 class Recognised(NamedTuple):
     """Holds what is to be stored: letters that are new, and how many are there already."""
 
-    new: Sequence[LetterRows]
+    new: Sequence[StoreRows]
     again: int
 
 
-def recognise(connection: Connection, found: Sequence[LetterRows], origin: str, batch_id: str) -> Recognised:
+def recognise(connection: Connection, found: Sequence[StoreRows], origin: str, batch_id: str) -> Recognised:
     """Return the letters of one queue that are to be stored, with their ids and `again_of`.
 
     Letters that are there already, and are in doubt no longer in their old batch, are in doubt in this one.
@@ -46,7 +46,7 @@ def recognise(connection: Connection, found: Sequence[LetterRows], origin: str, 
     ordinals = _ordinals(connection, {one.letter["base_id"] for one in found})
     known = _Known(connection, found[0].letter, ordinals, origin) if ordinals else None
     copies: set[tuple[str, str]] = set()
-    new: list[LetterRows] = []
+    new: list[StoreRows] = []
     taken_over: list[int] = []
     for one in found:
         letter = one.letter
@@ -69,7 +69,7 @@ def recognise(connection: Connection, found: Sequence[LetterRows], origin: str, 
     return Recognised(new, len(found) - len(new))
 
 
-def remove_whole(connection: Connection, stored: Sequence[LetterRows]) -> int:
+def remove_whole(connection: Connection, stored: Sequence[StoreRows]) -> int:
     """Remove second copies of letters whose whole batch has come back, and return how many were removed."""
     of = [one.letter["again_of"] for one in stored if one.letter["again_of"] is not None]
     touched = {

@@ -15,8 +15,8 @@ from redeliver_mw.dead_letters import Packed
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Store, page
 from redeliver_mw.operations.collect import ShelfInStore
-from redeliver_mw.operations.journal import begin
 from redeliver_mw.operations.letters import packed_of
+from redeliver_mw.operations.operation import begin_operation
 from redeliver_mw.operations.tables import bodies, letters
 from redeliver_pika.capabilities import capabilities
 
@@ -26,7 +26,7 @@ RABBITMQ = SimpleNamespace(broker="host:5672/", capabilities=capabilities("4.3.0
 
 def shelf(store: Store, queue: Destination = DLQ) -> ShelfInStore:
     """Return what stores the letters of one drain of this queue."""
-    operation = begin(store, "collect", filter_=queue.short, options={}, total=0)
+    operation = begin_operation(store, "collect", filter_=queue.short, options={}, total=0)
     return ShelfInStore(store, operation, queue, cast(Adapter, RABBITMQ))
 
 

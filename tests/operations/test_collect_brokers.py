@@ -17,7 +17,7 @@ from redeliver_mw.dead_letters import copy_of, pack, unpack
 from redeliver_mw.errors import DestinationMissing, StoreError
 from redeliver_mw.message import Destination
 from redeliver_mw.operations import Collected, Store, collect, page, show
-from redeliver_mw.operations.journal import last_operations
+from redeliver_mw.operations.operation import last_operations
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.brokers.skips import only_if

@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from redeliver_mw.dead_letters import copy_of, pack
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Store, page, show
-from redeliver_mw.operations.journal import DIED, begin, end, last_operations
 from redeliver_mw.operations.letters import digest_of
+from redeliver_mw.operations.operation import DIED, begin_operation, end_operation, last_operations
 from redeliver_mw.operations.tables import batches, bodies, headers, letters, operations
 from tests.operations.taking import DLQ, RABBITMQ, ids, packed, put, rows, shelf
 from tests.pipeline.letters import DIED_US, letter
@@ -266,7 +266,7 @@ def test_an_operation_is_counted_with_what_it_does(store: Store) -> None:
     [found] = last_operations(store)
     assert (found.kind, found.state, found.done, found.filter) == ("collect", "running", 2, DLQ.name)
     assert "@" in found.who
-    end(store, found.operation_id, "done", failed=3)
+    end_operation(store, found.operation_id, "done", failed=3)
     [found] = last_operations(store)
     assert (found.state, found.failed) == ("done", 3)
     assert found.ended_us is not None
@@ -274,9 +274,9 @@ def test_an_operation_is_counted_with_what_it_does(store: Store) -> None:
 
 
 def test_an_operation_whose_process_is_gone_has_failed_once_the_next_begins(store: Store) -> None:
-    begin(store, "collect", filter_="", options={}, total=0)
+    begin_operation(store, "collect", filter_="", options={}, total=0)
     gone = json.dumps({**last_operations(store)[0].options, "pid": 2**22 + 1})  # larger than any
     with store.writing() as connection:
         connection.execute(operations.update().values(options=gone))
-    begin(store, "collect", filter_="", options={}, total=0)
+    begin_operation(store, "collect", filter_="", options={}, total=0)
     assert sorted((one.state, one.why) for one in last_operations(store)) == [("failed", DIED), ("running", "")]

@@ -57,7 +57,9 @@ def person() -> str:
     return clean(f"{user}@{socket.gethostname()}")
 
 
-def begin(store: Store, kind: str, *, filter_: str, options: Mapping[str, Any], total: int, who: str = "") -> str:
+def begin_operation(
+    store: Store, kind: str, *, filter_: str, options: Mapping[str, Any], total: int, who: str = ""
+) -> str:
     """Record that an operation begins, and return its id, which sorts by time. Raises StoreError.
 
     Operations of the same kind that say that they run, on this host in a process that is gone, failed.
@@ -86,13 +88,13 @@ def begin(store: Store, kind: str, *, filter_: str, options: Mapping[str, Any], 
     return operation_id
 
 
-def count(connection: Connection, operation_id: str, done: int) -> None:
+def count_done(connection: Connection, operation_id: str, done: int) -> None:
     """Add to the count of an operation, within the transaction that does what is counted."""
     columns = operations.c
     connection.execute(update(operations).where(columns.operation_id == operation_id).values(done=columns.done + done))
 
 
-def end(store: Store, operation_id: str, state: OperationState, why: str = "", *, failed: int = 0) -> None:
+def end_operation(store: Store, operation_id: str, state: OperationState, why: str = "", *, failed: int = 0) -> None:
     """Record that an operation has ended. Raises StoreError."""
     with store.writing() as connection:
         connection.execute(
