@@ -9,7 +9,7 @@ at any point leaves the letter in its queue, or in both places, but never in non
 from __future__ import annotations
 
 from .broker_client import BrokerClient
-from .details import LetterDetails, details_of, text_of
+from .details import LetterDetails, details_of, stored_text
 from .drain import BATCH, LetterStore, QueueDrain, TakenLetter
 from .letter import DeadLetterInfo, letter_of
 from .packed import Edits, Packed, copy_of, pack, unpack
@@ -36,6 +36,6 @@ __all__ = [
     "missing",
     "no_such_letter",
     "pack",
-    "text_of",
+    "stored_text",
     "unpack",
 ]

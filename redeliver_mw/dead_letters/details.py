@@ -48,7 +48,7 @@ def details_of(delivery: Delivery, broker: str, dlq: Destination, capabilities: 
     """Return what is stored about a letter in `dlq`. Never raises for headers that another program wrote."""
     problem = _uncopyable(delivery)  # cheapest before other parts of the message are read
     letter = letter_of(delivery, capabilities)
-    headers = {text_of(name): text_of(value) for name, value in delivery.headers.items()}
+    headers = {stored_text(name): stored_text(value) for name, value in delivery.headers.items()}
     death = delivery.reader.death(delivery.native) if letter.evidence == "broker" else None
     died_us = round(letter.since * 1e6) if letter.since is not None else death.at_us if death else None
     digest = hashlib.sha256(delivery.body)
@@ -110,7 +110,7 @@ def _uncopyable(delivery: Delivery) -> str:
     return ""
 
 
-def text_of(value: Any) -> str:
+def stored_text(value: Any) -> str:
     """Return the value as text that UTF-8 can encode."""
     value = without_class(value)
     if isinstance(value, str):
@@ -118,7 +118,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, dict | list):
-        return json.dumps(_items_without_class(value), default=text_of, ensure_ascii=False)
+        return json.dumps(_items_without_class(value), default=stored_text, ensure_ascii=False)
     return str(value)
 
 
@@ -128,5 +128,5 @@ def _items_without_class(value: Any) -> Any:
     if isinstance(value, list):
         return [_items_without_class(item) for item in value]
     if isinstance(value, dict):
-        return {text_of(name): _items_without_class(item) for name, item in value.items()}
+        return {stored_text(name): _items_without_class(item) for name, item in value.items()}
     return value

@@ -14,15 +14,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from ..adapter.protocol import Adapter
 from ..adapter.registry import adapter_for, parse_url
 from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
-from .letters import Shelf, StoreRows, rows_of
+from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import OperationState, begin_operation, count_done, end_operation, now_us
 from .recognition import recognise, remove_whole
 from .store import Store
@@ -298,10 +299,9 @@ class ShelfInStore:
         for number, one in enumerate(found.new, start=first):
             one.numbered(number)
         if found.new:
-            connection.execute(insert(letters), [one.letter for one in found.new])
-            connection.execute(insert(bodies), [one.body for one in found.new])
-            if of_all := [row for one in found.new for row in one.headers]:
-                connection.execute(insert(headers), of_all)
+            _insert(connection, letters, [one.letter for one in found.new])
+            _insert(connection, bodies, [one.body for one in found.new])
+            _insert(connection, headers, [row for one in found.new for row in one.headers])
         if any(one.letter["known_by"] != "copy" for one in rows):
             line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": at_us}
             connection.execute(insert(batches).values(broker=shelf.broker, queue=shelf.queue.short, **line))
@@ -310,6 +310,19 @@ class ShelfInStore:
     def _forget_sure(self, connection: Connection) -> None:
         if self._sure:
             connection.execute(delete(batches).where(batches.c.batch_id.in_(self._sure)))
+
+
+def _insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Insert rows that have a value for each column.
+
+    SQLAlchemy only writes the statement: it would look at each value of each row, which takes longer than the database.
+    """
+    if not rows:
+        return
+    compiled = insert(table).compile(dialect=connection.dialect)
+    places = compiled.positiontup  # None: the driver takes values by name
+    values = rows if places is None else list(map(itemgetter(*places), rows))
+    connection.exec_driver_sql(str(compiled), values)
 
 
 def _take_numbers(connection: Connection, number: int) -> int:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ..adapter.capabilities import Capabilities
-from ..dead_letters import LetterDetails, Packed, details_of, pack, text_of
+from ..dead_letters import LetterDetails, Packed, details_of, pack, stored_text
 from ..message import Delivery, Destination
 from ..redaction import clean, trim_utf8
 from ..redelivery.headers import PREFIX
@@ -71,7 +72,7 @@ def digest_of(head: bytes, body: bytes) -> str:
 
 def _letter_row(delivery: Delivery, shelf: Shelf, packed: Packed, details: LetterDetails, now_us: int) -> Row:
     info, properties = details.info, delivery.properties
-    source = None if info.source is None else clean(text_of(str(info.source)))
+    source = None if info.source is None else clean(stored_text(str(info.source)))
     problem = details.problem
     if source is not None and len(source.encode()) > _SOURCE_BYTES:
         source, problem = None, problem or f"the name of its source is longer than {_SOURCE_BYTES} bytes"
@@ -113,17 +114,24 @@ def _header_rows(delivery: Delivery, details: LetterDetails) -> list[Row]:
     exact = delivery.headers
     rows: dict[str, Row] = {}
     for (name, text), value in zip(details.headers.items(), exact.values(), strict=False):
-        if len(rows) == MOST_HEADERS:
-            break
-        short = trim_utf8(clean(name)[:NAME_CHARS], _NAME_BYTES)
+        short = _short_name(name)
         if short not in rows:
-            shown = trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES)
-            rows[short] = {"name": short, "text": shown, "number": _number(value)}
+            if len(rows) == MOST_HEADERS:
+                break
+            if "\0" in text or len(text) > _TEXT_BYTES // 4:
+                text = trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES)
+            number = None if type(value) is str or not isinstance(value, int | float) else _number(value)
+            rows[short] = {"name": short, "text": text, "number": number}
     return list(rows.values())
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+@lru_cache(maxsize=4096)
+def _short_name(name: str) -> str:
+    return trim_utf8(clean(name)[:NAME_CHARS], _NAME_BYTES)
+
+
+def _number(value: float) -> float | None:
+    if isinstance(value, bool):
         return None
     try:
         number = float(value)
@@ -133,4 +141,4 @@ def _number(value: Any) -> float | None:
 
 
 def _text_or_none(value: Any) -> str | None:
-    return None if value is None else clean(text_of(value))
+    return None if value is None else clean(stored_text(value))

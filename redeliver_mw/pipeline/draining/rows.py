@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...adapter.capabilities import Capabilities
 from ...adapter.protocol import Adapter
-from ...dead_letters import Packed, details_of, pack, text_of
+from ...dead_letters import Packed, details_of, pack, stored_text
 from ...message import Delivery, Destination
 from ...redelivery.headers import PREFIX
 from ..manifests import now_us
@@ -82,14 +82,14 @@ def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> t
     return (
         found.dl_id,
         found.message_key,
-        text_of(letter.source.short) if letter.source is not None else "",
+        stored_text(letter.source.short) if letter.source is not None else "",
         run.dlq.short,
         run.broker,
         staged_us if found.died_us is None else found.died_us,
         letter.failures,
         found.headers.get(PREFIX + "error_fingerprint") or None,
-        text_of(letter.error_type) or None,
-        text_of(letter.reason) or None,
+        stored_text(letter.error_type) or None,
+        stored_text(letter.reason) or None,
         list(found.headers.items()),
         _text_or_none(properties.content_type),
         body,
@@ -103,7 +103,7 @@ def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> t
         _text_or_none(delivery.message_id),
         _text_or_none(properties.group_id),
         letter.generation,
-        text_of(letter.replay_id) or None,
+        stored_text(letter.replay_id) or None,
         found.problem or None,
         delivery.redelivered,
         packed.head,
@@ -113,4 +113,4 @@ def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> t
 
 
 def _text_or_none(value: Any) -> str | None:
-    return None if value is None else text_of(value)
+    return None if value is None else stored_text(value)
