@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,7 +49,7 @@ def details_of(delivery: Delivery, broker: str, dlq: Destination, capabilities: 
     """Return what is stored about a letter in `dlq`. Never raises for headers that another program wrote."""
     problem = _uncopyable(delivery)  # cheapest before other parts of the message are read
     letter = letter_of(delivery, capabilities)
-    headers = {stored_text(name): stored_text(value) for name, value in delivery.headers.items()}
+    headers = _texts(delivery.headers)
     death = delivery.reader.death(delivery.native) if letter.evidence == "broker" else None
     died_us = round(letter.since * 1e6) if letter.since is not None else death.at_us if death else None
     digest = hashlib.sha256(delivery.body)
@@ -108,6 +109,16 @@ def _uncopyable(delivery: Delivery) -> str:
     except NotCopyable as error:
         return error.message
     return ""
+
+
+def _texts(headers: Mapping[str, Any]) -> dict[str, str]:
+    """Return all headers as texts. Most names and values are plain text already, which is found out fast here."""
+    return {
+        name if type(name) is str and name.isascii() else stored_text(name): value
+        if type(value) is str and value.isascii()
+        else stored_text(value)
+        for name, value in headers.items()
+    }
 
 
 def stored_text(value: Any) -> str:
