@@ -25,7 +25,7 @@ from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
 from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import OperationState, begin_operation, count_done, end_operation, now_us
-from .recognition import recognise, remove_whole
+from .recognition import forget_doubts, recognise, remove_whole
 from .store import Store
 from .tables import batches, bodies, counters, headers, letters
 
@@ -166,7 +166,7 @@ class Collect:
             taken = self._share(operation, queue, quota, there, waits=False)
             left -= taken.collected + taken.again + taken.stay
             done.append(taken)
-        self._forget_doubts()
+        self._forget_doubts(operation)
         return done
 
     def _follow(self, operation: str) -> list[CollectedQueue]:
@@ -186,9 +186,12 @@ class Collect:
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.5)  # a signal is heard in between
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.5)  # a signal is heard in between
+        finally:
+            self._halt.set()  # at the second Ctrl-C
         if failures:
             raise failures[0]
         return [done[number] for number in sorted(done)]
@@ -211,12 +214,11 @@ class Collect:
         tell = self._progress
         return (lambda taken: None) if tell is None else lambda taken: tell(queue.short, taken, found)
 
-    def _forget_doubts(self) -> None:
-        """Forget batches that may have come back, for queues that are empty: now nothing of them can come."""
+    def _forget_doubts(self, operation: str) -> None:
         with suppress(RedeliverError), BrokerClient(self._adapters()) as asking:
             empty = [queue.short for queue in self._queues if asking.depth(queue) == 0]
             with self._store.writing() as connection:
-                connection.execute(delete(batches).where(batches.c.broker == asking.broker, batches.c.queue.in_(empty)))
+                forget_doubts(connection, asking.broker, empty, operation)
 
 
 class ShelfInStore:

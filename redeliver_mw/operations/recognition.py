@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from .letters import StoreRows
-from .tables import batches, bodies, headers, letters
+from .tables import batches, bodies, headers, letters, operations
 
 T = TypeVar("T")
 CHUNK = 5000  # values in one statement
@@ -78,6 +78,21 @@ def remove_whole(connection: Connection, stored: Sequence[StoreRows]) -> int:
         for (batch,) in connection.execute(select(letters.c.batch_id).where(letters.c.letter_id.in_(some)).distinct())
     }
     return sum(_remove_if_whole(connection, batch) for batch in sorted(touched))
+
+
+def forget_doubts(connection: Connection, broker: str, queues: Sequence[str], operation: str) -> None:
+    """Forget batches in doubt of queues that were seen empty: nothing of these batches can come any more.
+
+    Batches of other operations that run are left alone, because a queue is empty, too, if they hold its letters.
+    """
+    over = select(operations.c.operation_id).where(operations.c.state != "running")
+    connection.execute(
+        delete(batches).where(
+            batches.c.broker == broker,
+            batches.c.queue.in_(queues),
+            or_(batches.c.operation_id == operation, batches.c.operation_id.in_(over)),
+        )
+    )
 
 
 def _remove_if_whole(connection: Connection, batch_id: str) -> int:

@@ -16,6 +16,7 @@ from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Store, page, show
 from redeliver_mw.operations.letters import digest_of
 from redeliver_mw.operations.operation import DIED, begin_operation, end_operation, last_operations
+from redeliver_mw.operations.recognition import forget_doubts
 from redeliver_mw.operations.tables import batches, bodies, headers, letters, operations
 from tests.operations.taking import DLQ, RABBITMQ, ids, packed, put, rows, shelf
 from tests.pipeline.letters import DIED_US, letter
@@ -248,6 +249,24 @@ def test_whatever_dies_no_letter_is_missing_and_only_batches_of_the_dead_are_the
     assert len(set(ids(file_store))) == len(found)
     numbered = [row.base_id for row in rows(file_store, select(letters).where(letters.c.known_by != ""))]
     assert len(numbered) == len(set(numbered))
+
+
+def test_doubts_about_an_empty_queue_are_forgotten_unless_another_operation_runs(store: Store) -> None:
+    own, running, over = (put(store, letter(b"%d" % n, message_id=f"m{n}"), sure=False) for n in range(3))
+    put(store, letter(b"x", copy_id="c1"), sure=False)  # a copy is never in doubt
+    end_operation(store, over._operation, "failed")
+
+    def doubts() -> set[str]:
+        return {row.operation_id for row in rows(store, select(batches))}
+
+    assert doubts() == {own._operation, running._operation, over._operation}
+    for broker, queue in (("other", DLQ.short), ("host:5672/", "other")):
+        with store.writing() as connection:
+            forget_doubts(connection, broker, [queue], own._operation)
+    assert len(doubts()) == 3
+    with store.writing() as connection:
+        forget_doubts(connection, "host:5672/", [DLQ.short], own._operation)
+    assert doubts() == {running._operation}
 
 
 def test_what_is_sure_is_not_in_doubt(store: Store) -> None:
