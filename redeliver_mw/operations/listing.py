@@ -8,8 +8,8 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select, tuple_
 
@@ -28,8 +28,7 @@ _DAY_US: Final = 86_400_000_000
 _FOUND: Final = 10_000  # letters whose id begins with the same text that are looked at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLetter:
+class StoredLetter(NamedTuple):
     """Describes one letter of the store without its body. Texts are other programs', and not redacted."""
 
     letter_id: int
@@ -58,7 +57,8 @@ class StoredLetter:
     digest: str
 
 
-_COLUMNS: Final = tuple(letters.c[one.name] for one in fields(StoredLetter))
+_LETTERS: Final = select(*(letters.c[name] for name in StoredLetter._fields))
+_NEWEST_FIRST: Final = _LETTERS.order_by(letters.c.died_us.desc(), letters.c.letter_id.desc())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,9 @@ def page(
     `where` is a condition on `tables.letters`.
     """
     wanted = [*_conditions(state, queue, where), *([_after(cursor)] if cursor else [])]
-    asked = (
-        select(*_COLUMNS)
-        .where(and_(*wanted))
-        .order_by(letters.c.died_us.desc(), letters.c.letter_id.desc())
-        .limit(limit + 1)
-    )
+    asked = _NEWEST_FIRST.where(and_(*wanted)).limit(limit + 1)
     with store.reading() as connection:
-        found = [StoredLetter(**row) for row in connection.execute(asked).mappings()]
+        found = list(map(StoredLetter._make, connection.execute(asked)))
     more = len(found) > limit
     found = found[:limit]
     return Page(found, _cursor_after(found[-1]) if more and found else None)
@@ -231,12 +226,12 @@ def _after(cursor: str) -> ColumnElement[bool]:
 def _found(connection: Connection, store: Store, dl_id: str) -> StoredLetter:
     base = dl_id.partition("~")[0]
     columns = letters.c
-    exact = connection.execute(select(*_COLUMNS).where(columns.base_id == base, columns.dl_id == dl_id)).mappings()
-    if (row := exact.first()) is not None:
-        return StoredLetter(**row)
+    exact = connection.execute(_LETTERS.where(columns.base_id == base, columns.dl_id == dl_id)).first()
+    if exact is not None:
+        return StoredLetter._make(exact)
     after = and_(columns.base_id >= base, columns.base_id < base + "\x7f")  # ids are ASCII
-    asked = select(*_COLUMNS).where(after, columns.dl_id.startswith(dl_id, autoescape=True)).limit(_FOUND)
-    rows = connection.execute(asked).mappings().all()
+    asked = _LETTERS.where(after, columns.dl_id.startswith(dl_id, autoescape=True)).limit(_FOUND)
+    rows = connection.execute(asked).all()
     if not rows:
         raise StoreError(
             f"no such letter: {dl_id!r}",
@@ -252,4 +247,4 @@ def _found(connection: Connection, store: Store, dl_id: str) -> StoredLetter:
             cure="Write more of it",
             code="letter-not-found",
         )
-    return StoredLetter(**rows[0])
+    return StoredLetter._make(rows[0])
