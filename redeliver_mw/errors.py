@@ -14,6 +14,7 @@
     │   │   ├── CredentialsRefused
     │   │   └── DestinationMissing
     │   ├── LimboError           (1)   the limbo database cannot do what is needed
+    │   ├── StoreError           (1)   the store of dead letters and operations cannot do what is needed
     │   └── NotCopyable          (1)   a message of which no exact copy can be made; it stays where it is
     ├── Signal                         raised by a handler, never by this library
     │   ├── Reject                     dead-letter this message now
@@ -98,6 +99,13 @@ class DestinationMissing(BrokerError):
 
 class LimboError(RedeliverError):
     """Reports that the limbo database does not exist, or is locked, full, damaged or read-only.
+
+    Nothing is half-written: an operation is done as a whole, or not at all.
+    """
+
+
+class StoreError(RedeliverError):
+    """Reports that the store of dead letters and operations does not exist, or is locked, full, damaged or read-only.
 
     Nothing is half-written: an operation is done as a whole, or not at all.
     """

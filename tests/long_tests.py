@@ -25,6 +25,7 @@ FIRST = [
     "faults/test_chaos.py",
     "pipeline/test_quarter.py",
     "pipeline/test_drain_brokers.py",
+    "operations/test_collect_brokers.py",
     "pipeline/backtest/test_backtest_cli.py",
     "pipeline/test_insights.py",
     "pipeline/test_replay_brokers.py",
@@ -168,6 +169,12 @@ LONG = [
         "test_a_replay_that_is_ended_by_force_loses_nothing",
         r"^(?!(activemq63-(ctrl-c-1|kill-9-400)|artemis244-(ctrl-c-400|kill-9-150)|rabbitmq43-(ctrl-c-400|kill-9-1))$)",
         PAIRS,
+    ),
+    LongTest(
+        "operations/test_collect_brokers.py",
+        "test_a_collect_that_is_killed_at_random_lines_loses_nothing_and_repeats_only_what_nothing_tells_apart",
+        r"^(?!(rabbitmq43|artemis244|activemq63)-1$)",
+        "three kills on each broker are left; a hundred are for `make test-all`",
     ),
     LongTest(
         "pipeline/test_cluster.py",

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Implements `redeliver dead list · show · replay URL DLQ`: looks at dead letters, and replays them."""
+"""Implements `redeliver dead list · show · replay URL DLQ`: looks at dead letters, and replays them.
+
+Without URL and DLQ, `list` and `show` read the store; the commands that only know the store are in `store`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -29,18 +31,34 @@ from ..message import Delivery, Destination
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
+from . import store
 from .arguments import Dlq, Json, Url, read_url
 from .help import example
 from .logs import quiet_drivers
-from .output import body_of, cut, headers_of, plain, print_json, print_table, when
+from .output import (
+    body_of,
+    cut,
+    headers_of,
+    history_as_json,
+    plain,
+    print_history,
+    print_json,
+    print_table,
+    short_ids,
+    when,
+)
 from .signals import ended_by_signals
 
 PART, INTERRUPTED = 3, 130
 LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and letters that are searched for an id
-SHORT_ID = 8
 TOLD_EVERY = 100
 
 LetterLimit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
+UrlOrNone = Annotated[
+    str | None,
+    typer.Argument(metavar="URL", help="The broker's, or env:NAME for the variable that holds it; else the store"),
+]
+DlqOrNone = Annotated[str | None, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 LetterId = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
 
 
@@ -50,18 +68,40 @@ def register(app: typer.Typer) -> None:
         help="Dead letters: look at them, and send them back.", no_args_is_help=True, rich_markup_mode=None
     )
     dead.command("list", epilog=example("redeliver dead list env:BROKER dlq.orders"))(list_)
+    dead.command("groups", epilog=example("redeliver dead groups --store sqlite:///store.db --by error"))(store.groups)
     dead.command("show", epilog=example("redeliver dead show env:BROKER dlq.orders"))(show)
+    dead.command("collect", epilog=example("redeliver dead collect env:BROKER dlq.orders --store sqlite:///store.db"))(
+        store.collect
+    )
     dead.command("replay", epilog=example("redeliver dead replay env:BROKER dlq.orders --limit 5"))(replay)
     app.add_typer(dead, name="dead")
 
 
-def list_(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
-    """List dead letters, and leave them where they are."""
+def list_(
+    url: UrlOrNone = None,
+    dlq: DlqOrNone = None,
+    limit: LetterLimit = None,
+    id_: LetterId = None,
+    store_url: store.StoreUrl = None,
+    queue: store.OfQueue = None,
+    cursor: store.Cursor = None,
+    as_json: Json = False,
+) -> None:
+    """List dead letters, and leave them where they are: in a queue, or without URL and DLQ in a store."""
+    if url is None:
+        if id_ is not None:
+            raise _only("a queue", "--id", "Write `redeliver dead show --id` for a letter of the store")
+        return store.list_store(store_url, queue, limit, cursor, as_json)
+    for option, given in (("--store", store_url), ("--queue", queue), ("--cursor", cursor)):
+        if given is not None:
+            raise _only("a store", option, "Leave it out, or leave URL and DLQ out")
+    if dlq is None:
+        raise _no_dlq()
     letters = [letter for _, letter in _look(url, dlq, limit, id_, LISTED)]
     if as_json:
         print_json([_as_json(letter) for letter in letters])
         return
-    ids = _short([letter.id for letter in letters])
+    ids = short_ids([letter.id for letter in letters])
     foreign = any(letter.framework for letter in letters)
     rows = [
         (
@@ -80,12 +120,27 @@ def list_(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, a
     print_table(names, rows, right={names.index("failures"), names.index("bytes")})
 
 
-def show(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
-    """Show the headers and the body of a dead letter, by default of the first one."""
+def show(
+    url: UrlOrNone = None,
+    dlq: DlqOrNone = None,
+    limit: LetterLimit = None,
+    id_: LetterId = None,
+    store_url: store.StoreUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show the headers and the body of a dead letter, by default of the first one, in a store the newest."""
+    if url is None:
+        if limit is not None:
+            raise _only("a queue", "--limit", "Name one letter with --id")
+        return store.show_store(store_url, id_, as_json)
+    if store_url is not None:
+        raise _only("a store", "--store", "Leave it out, or leave URL and DLQ out")
+    if dlq is None:
+        raise _no_dlq()
     found = _look(url, dlq, limit, id_, 1)
     if as_json:
         shown = [
-            _as_json(letter) | {"history": _attempts(letter), "headers": headers_of(d), **body_of(d.body)}
+            _as_json(letter) | {"history": history_as_json(letter.history), "headers": headers_of(d), **body_of(d.body)}
             for d, letter in found
         ]
         print_json(shown)
@@ -97,7 +152,7 @@ def show(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as
         for name, value in sorted(headers_of(delivery).items()):
             if name != HISTORY or not letter.history:
                 print(f"  {plain(name)}: {plain(str(value))}")
-        _print_attempts(letter)
+        print_history(letter.history)
         body = body_of(delivery.body)
         print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
 
@@ -129,6 +184,14 @@ def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, 
 
 
 # -- input ------------------------------------------------------------------------------------------
+
+
+def _only(place: str, option: str, cure: str) -> ConfigError:
+    return ConfigError(f"this option is for letters in {place}", where=option, cure=cure, code="option-value")
+
+
+def _no_dlq() -> typer.BadParameter:
+    return typer.BadParameter("name the dead-letter queue of this broker after URL", param_hint="'DLQ'")
 
 
 def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str, Destination]:
@@ -218,22 +281,6 @@ def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
     }
 
 
-def _attempts(letter: DeadLetterInfo) -> list[dict[str, Any]]:
-    return [
-        {"at_s": a.at_us / 1e6, "fingerprint": a.fingerprint, "host": a.host, "delay_s": a.delay}
-        for a in letter.history
-    ]
-
-
-def _print_attempts(letter: DeadLetterInfo) -> None:
-    rows = [
-        (when(a.at_us / 1e6), plain(a.fingerprint), plain(a.host), "" if a.delay is None else f"{a.delay:g} s")
-        for a in letter.history
-    ]
-    if rows:
-        print_table(("failed", "fingerprint", "host", "then rested"), rows, right={3})
-
-
 def _report_as_json(report: ReplayReport) -> dict[str, Any]:
     words = {word: report.count(word) for word in ("replayed", "refused", "skipped")}
     letters = [
@@ -271,16 +318,6 @@ def _remarks(report: ReplayReport, queue: Destination) -> Iterator[str]:
         yield f"interrupted: the other letters are still in {queue}"
     if report.rest:
         yield f"ended early: {report.rest}; the other letters are still in {queue}"
-
-
-def _short(ids: Sequence[str]) -> dict[str, str]:
-    """Return each id, shortened as far as `--id` still distinguishes it from the other ids of this list."""
-    ordered = sorted(set(ids))
-    need = dict.fromkeys(ordered, SHORT_ID)
-    for left, right in pairwise(ordered):
-        common = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left)) + 1
-        need[left], need[right] = max(need[left], common), max(need[right], common)
-    return {id_: plain(id_[:length]) for id_, length in need.items()}
 
 
 def _from(letter: DeadLetterInfo) -> str:

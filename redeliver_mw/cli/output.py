@@ -9,13 +9,16 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from ..message import Delivery
 from ..redaction import MARK, redact, visible
+from ..redelivery.history import AttemptHistory
 from ..storage.header_values import without_class
 
 CUT = 80  # characters of a text in a table
+SHORT_ID = 8  # characters of an id in a table, if that is enough
 HEX_BYTES = 256  # of a body that is not text
 _STEERING = re.compile(
     r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -66,6 +69,30 @@ def when(seconds: float | None) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return "no time" if seconds != seconds else "after 9999" if seconds > 0 else "before the year 1"
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """Return each id, shortened as far as `--id` still distinguishes it from the other ids of this list."""
+    ordered = sorted(set(ids))
+    need = dict.fromkeys(ordered, SHORT_ID)
+    for left, right in pairwise(ordered):
+        common = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left)) + 1
+        need[left], need[right] = max(need[left], common), max(need[right], common)
+    return {id_: plain(id_[:length]) for id_, length in need.items()}
+
+
+def history_as_json(attempts: AttemptHistory) -> list[dict[str, Any]]:
+    return [{"at_s": a.at_us / 1e6, "fingerprint": a.fingerprint, "host": a.host, "delay_s": a.delay} for a in attempts]
+
+
+def print_history(attempts: AttemptHistory) -> None:
+    """Print a table of a letter's last attempts, oldest first; nothing if there are none."""
+    rows = [
+        (when(a.at_us / 1e6), plain(a.fingerprint), plain(a.host), "" if a.delay is None else f"{a.delay:g} s")
+        for a in attempts
+    ]
+    if rows:
+        print_table(("failed", "fingerprint", "host", "then rested"), rows, right={3})
 
 
 def headers_of(delivery: Delivery) -> dict[str, Any]:

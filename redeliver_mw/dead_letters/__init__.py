@@ -9,6 +9,7 @@ at any point leaves the letter in its queue, or in both places, but never in non
 from __future__ import annotations
 
 from .broker_client import BrokerClient
+from .details import LetterDetails, details_of, stored_text
 from .drain import BATCH, LetterStore, QueueDrain, TakenLetter
 from .letter import DeadLetterInfo, letter_of
 from .packed import Edits, Packed, copy_of, pack, unpack
@@ -20,6 +21,7 @@ __all__ = [
     "BrokerClient",
     "DeadLetterInfo",
     "Edits",
+    "LetterDetails",
     "LetterOutcome",
     "LetterStore",
     "Packed",
@@ -29,9 +31,11 @@ __all__ = [
     "TakenLetter",
     "ambiguous",
     "copy_of",
+    "details_of",
     "letter_of",
     "missing",
     "no_such_letter",
     "pack",
+    "stored_text",
     "unpack",
 ]

@@ -61,7 +61,8 @@ class TakenLetter:
 class QueueDrain:
     """Drains as an adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` at once.
 
-    `stopped` is called regularly; the share ends when it returns True.
+    `stopped` is called regularly; the share ends when it returns True. With `waits`, neither an empty queue nor a lost
+    connection is an end: the drain waits for more letters.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class QueueDrain:
         quota: int,
         batch: int = BATCH,
         stopped: Callable[[], bool] = lambda: False,
+        waits: bool = False,
     ) -> None:
+        self._waits = waits
         self._adapter, self._dlq, self._store = adapter, dlq, store
         self._quota, self._stopped = quota, stopped
         # As few batches as possible, of equal size, so that the last window reaches hardly beyond the quota.
@@ -222,6 +225,8 @@ class QueueDrain:
     def _nothing_came(self) -> None:
         if self._hand:
             return self._keep()
+        if self._waits and self._connected_once:
+            return
         self._waited += QUIET
         if self._waited > PATIENCE:
             if not self._connected_once:

@@ -63,20 +63,20 @@ def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
     # not belong to this message.
     counted = evidence == "ours" or (source is not None and _text(delivery, "failures_for") == source.full_name)
     own_id = _text(delivery, "original_message_id") if evidence else ""
-    told = foreign if foreign and not counted else ForeignLetter(framework="")
+    theirs = foreign if foreign and not counted else ForeignLetter(framework="")
     return DeadLetterInfo(
-        id=_id(delivery, capabilities, told.id),
+        id=_id(delivery, capabilities, theirs.id),
         source=source,
         evidence=evidence,
-        problem=_problem(delivery, evidence, source, told.problem),
-        reason=reason or (death.reason if death else told.reason),
+        problem=_problem(delivery, evidence, source, theirs.problem),
+        reason=reason or (death.reason if death else theirs.reason),
         framework=foreign.framework if foreign else "",
         task=foreign.task if foreign else "",
-        failures=_number(delivery, "failures") if counted else told.attempts,
-        error_type=_text(delivery, "error_type") if counted else told.error_type,
-        error_message=_text(delivery, "error_message") if counted else told.error_message,
-        fingerprint=_text(delivery, "error_fingerprint") if counted else told.fingerprint,
-        since=_since(delivery) if counted else told.since,
+        failures=_number(delivery, "failures") if counted else theirs.attempts,
+        error_type=_text(delivery, "error_type") if counted else theirs.error_type,
+        error_message=_text(delivery, "error_message") if counted else theirs.error_message,
+        fingerprint=_text(delivery, "error_fingerprint") if counted else theirs.fingerprint,
+        since=_since(delivery) if counted else theirs.since,
         original_message_id=own_id or delivery.message_id,
         generation=_number(delivery, "generation") if evidence else 0,
         replay_id=_text(delivery, "replay_id") if evidence else "",

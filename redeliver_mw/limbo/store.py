@@ -18,8 +18,8 @@ from ..errors import ConfigError
 from ..message import Destination
 from ..redaction import clean, redact
 from ..redelivery.order_places import FoundPlace
-from ..storage import schema
 from ..storage.database import Database
+from ..storage.table_set import alone
 from . import leases
 from .places import forget, places_of, write_places
 from .queries import count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
@@ -134,7 +134,7 @@ class Limbo:
     def _claim(self) -> None:
         now = self._clock.now()
         with self._db.writing() as connection:
-            schema.alone(connection)
+            alone(connection)
             limbo_id, token = leases.claim_own(connection, self._who, now)
         self._own = limbo_id
         self._held[limbo_id] = token

@@ -18,44 +18,41 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from ..errors import ConfigError, LimboError, MissingExtra
+from ..errors import MissingExtra, RedeliverError
 from ..redaction import redact, redact_url
-from .schema import prepare
+from .schema import LIMBO
+from .table_set import ErrorOfTables, TableSet, prepare
 
-EXAMPLE = "Write sqlite:///limbo.db or postgresql://user@host/database"
 _POSTGRESQL_TIME = "SELECT EXTRACT(EPOCH FROM clock_timestamp())"
 NOT_OPEN = -1, -1  # the inode of no file
 
 
 class SqliteProblem(NamedTuple):
-    """Holds what an error code of SQLite means: the problem, the cure, and the code and class of our error."""
+    """Holds what an error code of SQLite means: the problem, the cure, and the field of `DatabaseErrors`."""
 
     what: str
     cure: str
-    code: str
-    kind: type[LimboError | ConfigError] = LimboError
+    field: str
 
 
 # SQLite's own codes whose names explain too little.
-_LOCKED = SqliteProblem("another program holds it locked", "End what holds it, and try again", code="limbo-locked")
+_LOCKED = SqliteProblem("another program holds it locked", "End what holds it, and try again", "locked")
 _OF_SQLITE = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_FULL: SqliteProblem("its disk is full", "Make room; nothing was half-written", code="limbo-disk"),
+    sqlite3.SQLITE_FULL: SqliteProblem("its disk is full", "Make room; nothing was half-written", "disk"),
     sqlite3.SQLITE_READONLY: SqliteProblem(
-        "it may not be written to", "Let this user write the file and its folder", code="limbo-not-writable"
+        "it may not be written to", "Let this user write the file and its folder", "not_writable"
     ),
     sqlite3.SQLITE_CANTOPEN: SqliteProblem(
-        "it cannot be opened", "Name a file in a folder that this user may write to", code="limbo-not-writable"
+        "it cannot be opened", "Name a file in a folder that this user may write to", "not_writable"
     ),
     sqlite3.SQLITE_CORRUPT: SqliteProblem(
-        "it is damaged", "Save it with `sqlite3 FILE .recover`, or put back a backup", code="limbo-damaged"
+        "it is damaged", "Save it with `sqlite3 FILE .recover`, or put back a backup", "damaged"
     ),
-    sqlite3.SQLITE_NOTADB: SqliteProblem(
-        "it is no SQLite database", "Name another file, or move that one away", code="limbo-url", kind=ConfigError
-    ),
+    sqlite3.SQLITE_NOTADB: SqliteProblem("it is no SQLite database", "Name another file, or move that one away", "url"),
     sqlite3.SQLITE_IOERR: SqliteProblem(
-        "its disk cannot be read or written", "Look at the disk, and whether it is full", code="limbo-disk"
+        "its disk cannot be read or written", "Look at the disk, and whether it is full", "disk"
     ),
 }
 
@@ -63,13 +60,15 @@ _OF_SQLITE = {
 class Database:
     """Holds one connection to one database, used by one thread at a time: `lock` is held for each transaction.
 
-    `busy_timeout`: seconds to wait for another program's lock. `lasting`: committed data survives a power cut; without
-    it, committed data survives the death of the program only, at a lower cost. Raises ConfigError or MissingExtra for
-    an invalid URL.
+    `tables`: the tables that `open` prepares, and the errors that this database raises. `busy_timeout`: seconds to wait
+    for another program's lock. `lasting`: committed data survives a power cut; without it, committed data survives the
+    death of the program only, at a lower cost. Raises ConfigError or MissingExtra for an invalid URL. "LimboError"
+    below stands for the error of these tables.
     """
 
-    def __init__(self, url: str, *, busy_timeout: float = 5.0, lasting: bool = True) -> None:
-        self.url = _parsed(url)
+    def __init__(self, url: str, tables: TableSet = LIMBO, *, busy_timeout: float = 5.0, lasting: bool = True) -> None:
+        self.tables, self._errors = tables, tables.errors
+        self.url = _parsed(url, tables)
         self.where = redact_url(url)
         self._folder = Path.cwd()  # the folder of a relative name, wherever the program goes later
         self._busy_timeout = busy_timeout
@@ -93,18 +92,13 @@ class Database:
     def open(self, *, create: bool = True) -> None:
         """Connect, and prepare the tables. Raises ConfigError, LimboError."""
         if not create and self.file is not None and not self.file.exists():
-            raise LimboError(
-                "there is no such file",
-                where=self.where,
-                cure="Name the file that the app has as limbo=",
-                code="limbo-file-missing",
-            )
+            raise self._errors.file_missing("there is no such file", where=self.where, cure=self.tables.cure_missing)
         try:
             self._engine = self._made(durable=create)
             with self.reading():
                 self._opened = self._inode()
             with self.writing() if create else self.reading() as connection:
-                prepare(connection, self.where, create=create)
+                prepare(connection, self.where, self.tables, create=create)
         except BaseException:
             self.close()
             raise
@@ -145,16 +139,14 @@ class Database:
         self._opened = self._inode()
         try:
             with self.reading() as connection:
-                prepare(connection, self.where, create=False)
+                prepare(connection, self.where, self.tables, create=False)
         except BaseException:
             self._engine.dispose()
             self._opened = NOT_OPEN
             raise
 
-    def _gone(self) -> LimboError:
-        return LimboError(
-            "its file was moved or deleted", where=self.where, cure="Put it back", code="limbo-file-missing"
-        )
+    def _gone(self) -> RedeliverError:
+        return self._errors.file_missing("its file was moved or deleted", where=self.where, cure="Put it back")
 
     def _inode(self) -> tuple[int, int] | None:
         if self.file is None:
@@ -169,7 +161,7 @@ class Database:
     def _transaction(self, options: dict[str, Any]) -> Iterator[Connection]:
         with self.lock:
             if self._engine is None:
-                raise LimboError("it is closed", where=self.where, code="limbo-closed")
+                raise self._errors.closed("it is closed", where=self.where)
             if self._opened is not None and self._inode() != self._opened:
                 self._open_again()
             try:
@@ -204,51 +196,43 @@ class Database:
             event.listen(engine, "connect", _postgresql_relaxed)
         return engine
 
-    def problem(self, error: SQLAlchemyError) -> LimboError | ConfigError:
+    def problem(self, error: SQLAlchemyError) -> RedeliverError:
         """Return the error that explains a driver's error, with the place and the cure."""
+        errors = self._errors
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", None)
         if code is not None and (known := _OF_SQLITE.get(code & 0xFF)):
-            return known.kind(known.what, where=self.where, cure=known.cure, code=known.code)
+            made: ErrorOfTables = getattr(errors, known.field)
+            return made(known.what, where=self.where, cure=known.cure)
         text = redact(" ".join(str(cause).split()))
         if not self.is_sqlite and isinstance(error, DBAPIError) and getattr(cause, "sqlstate", None) is None:
-            return LimboError(
-                f"it cannot be reached: {text}",
-                where=self.where,
-                cure="Is the server up, and the URL right?",
-                code="limbo-not-reachable",
+            return errors.not_reachable(
+                f"it cannot be reached: {text}", where=self.where, cure="Is the server up, and the URL right?"
             )
         state = getattr(cause, "sqlstate", None)
         if state == "53100":
-            return LimboError(
-                "the server's disk is full",
-                where=self.where,
-                cure="Make room; nothing was half-written",
-                code="limbo-disk",
+            return errors.disk(
+                "the server's disk is full", where=self.where, cure="Make room; nothing was half-written"
             )
         if state in ("25006", "42501"):
-            return LimboError(
-                f"it may not be written to: {text}",
-                where=self.where,
-                cure="Grant this user its tables",
-                code="limbo-not-writable",
+            return errors.not_writable(
+                f"it may not be written to: {text}", where=self.where, cure="Grant this user its tables"
             )
-        return LimboError(
-            f"the database refuses: {text}", where=self.where, cure="Look at the database", code="limbo-refuses"
-        )
+        return errors.refuses(f"the database refuses: {text}", where=self.where, cure="Look at the database")
 
 
-def _parsed(url: str) -> URL:
+def _parsed(url: str, tables: TableSet) -> URL:
+    example = f"Write sqlite:///{tables.name}.db or postgresql://user@host/database"
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
-        raise ConfigError(f"{redact_url(url)!r} is no database URL", cure=EXAMPLE, code="limbo-url") from None
+        raise tables.errors.url(f"{redact_url(url)!r} is no database URL", cure=example) from None
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite" or parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
-        raise ConfigError(
-            f"a limbo cannot be kept in {parsed.drivername!r}", where=redact_url(url), cure=EXAMPLE, code="limbo-url"
+        raise tables.errors.url(
+            f"a {tables.name} cannot be kept in {parsed.drivername!r}", where=redact_url(url), cure=example
         )
     return parsed
 

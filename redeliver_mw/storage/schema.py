@@ -4,56 +4,23 @@
 
 Tables that begin with `dms_` have the names and columns that Patch Bay documents for its own limbo, so that knowledge
 of repairing that one applies here; texts have no width here. What these tables lack is in tables that begin with
-`redeliver_limbo_`. A database is prepared in one transaction: new tables if there are none, upgrades one version after
-the other, a refusal if a newer version was here before.
+`redeliver_limbo_`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Dialect,
-    Double,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    SmallInteger,
-    Table,
-    Text,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, MetaData, SmallInteger, Table, Text
 
-from ..errors import ConfigError
+from ..errors import ConfigError, LimboError
+from .table_set import BytesColumn, DatabaseErrors, TableSet
 
 VERSION = 4
-Upgrade = Callable[[Connection], None]
-
-
-class BytesColumn(LargeBinary):
-    """Is a column of bytes. A text that somebody wrote into SQLite's column by hand is read as its UTF-8."""
-
-    cache_ok = True
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], bytes | None]:
-        def read(value: Any) -> bytes | None:
-            return (
-                None if value is None else str(value).encode() if isinstance(value, str | int | float) else bytes(value)
-            )
-
-        return read
 
 
 metadata = MetaData()
 _ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite's own row id only with this type
-_NUMBER_OF_LOCK = 0x7265_6C69_6D62_6F00  # PostgreSQL's lock number, taken by whoever makes tables or parts
 
 # -- as documented ------------------------------------------------------------------------------------
 
@@ -267,71 +234,26 @@ def _add_places(connection: Connection) -> None:
     metadata.create_all(connection, tables=[places])
 
 
-# Upgrades from one version to the next. Each gets the connection, in the transaction that also writes the new version.
-UPGRADES: Mapping[int, Upgrade] = {1: _add_ledger, 2: _add_handled, 3: _add_places}
-
-
-def prepare(
-    connection: Connection,
-    where: str,
-    *,
-    create: bool = True,
-    version: int = VERSION,
-    upgrades: Mapping[int, Upgrade] = UPGRADES,
-) -> None:
-    """Prepare the database, within the caller's transaction. Without `create`, the existing tables must fit unchanged.
-
-    Raises ConfigError if a newer version, or Patch Bay itself, was here before.
-    """
-    if create:
-        alone(connection)
-    there = set(inspect(connection).get_table_names())
-    if versions.name not in there:
-        if theirs := sorted(there & set(metadata.tables)):
-            raise ConfigError(
-                f"there is a table {theirs[0]} that is not ours: Patch Bay's own?",
-                where=where,
-                cure="Give the limbo a database, or a schema, of its own",
-                code="limbo-tables",
-            )
-        if not create:
-            raise ConfigError(
-                "there is no limbo in it",
-                where=where,
-                cure="Name the URL that the app has as limbo=",
-                code="limbo-tables",
-            )
-        metadata.create_all(connection)
-        connection.execute(versions.insert().values(version=version))
-        return
-    found = connection.execute(select(versions.c.version)).scalar_one()
-    if found > version:
-        raise ConfigError(
-            f"its tables are of version {found}, this redeliver-mw knows up to {version}",
-            where=where,
-            cure="Upgrade redeliver-mw here, or give it a database of its own",
-            code="limbo-tables",
-        )
-    if found < version:
-        _upgrade(connection, where, create, found, version, upgrades)
-
-
-def alone(connection: Connection) -> None:
-    """Keep other programs from making tables or parts until the commit. A writer to SQLite is alone anyway."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _NUMBER_OF_LOCK})
-
-
-def _upgrade(
-    connection: Connection, where: str, allowed: bool, found: int, version: int, upgrades: Mapping[int, Upgrade]
-) -> None:
-    if not allowed:
-        raise ConfigError(
-            f"its tables are of version {found}, this redeliver-mw wants {version}",
-            where=where,
-            cure="Start the app with this redeliver-mw once: that upgrades them",
-            code="limbo-tables",
-        )
-    for number in range(found, version):
-        upgrades[number](connection)
-    connection.execute(versions.update().values(version=version))
+LIMBO = TableSet(
+    name="limbo",
+    metadata=metadata,
+    versions=versions,
+    version=VERSION,
+    upgrades={1: _add_ledger, 2: _add_handled, 3: _add_places},
+    errors=DatabaseErrors(
+        url=partial(ConfigError, code="limbo-url"),
+        file_missing=partial(LimboError, code="limbo-file-missing"),
+        not_reachable=partial(LimboError, code="limbo-not-reachable"),
+        not_writable=partial(LimboError, code="limbo-not-writable"),
+        locked=partial(LimboError, code="limbo-locked"),
+        disk=partial(LimboError, code="limbo-disk"),
+        damaged=partial(LimboError, code="limbo-damaged"),
+        refuses=partial(LimboError, code="limbo-refuses"),
+        closed=partial(LimboError, code="limbo-closed"),
+        tables=partial(ConfigError, code="limbo-tables"),
+    ),
+    strangers=": Patch Bay's own",
+    cure_missing="Name the file that the app has as limbo=",
+    cure_no_tables="Name the URL that the app has as limbo=",
+    cure_older="Start the app with this redeliver-mw once: that upgrades them",
+)

@@ -13,9 +13,8 @@ from typing import Any
 import pika
 import pytest
 
-from redeliver_mw.cli.dead import _short
 from redeliver_mw.cli.main import run
-from redeliver_mw.cli.output import plain
+from redeliver_mw.cli.output import plain, short_ids
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.running import redeliver
@@ -77,7 +76,7 @@ def test_a_variable_holds_the_url_and_its_password_is_not_shown(
 
 
 def test_ids_are_short_but_tell_letters_apart() -> None:
-    assert _short(["abcdefghijk", "abcdefghxyz", "q"]) == {
+    assert short_ids(["abcdefghijk", "abcdefghxyz", "q"]) == {
         "abcdefghijk": "abcdefghi",
         "abcdefghxyz": "abcdefghx",
         "q": "q",
@@ -184,7 +183,9 @@ def test_times_that_a_stranger_wrote_end_no_command(rabbitmq43: Broker, time: st
 
 
 @pytest.mark.broker
-def test_a_secret_in_what_a_stranger_wrote_as_source_error_or_earlier_id_is_not_shown(rabbitmq43: Broker, tmp_path: Path) -> None:
+def test_a_secret_that_a_stranger_wrote_as_source_error_or_earlier_id_is_not_shown(
+    rabbitmq43: Broker, tmp_path: Path
+) -> None:
     grave = "dlq.dead.names"
     declare(rabbitmq43, grave)
     headers = {"redeliver_reason": "password=Zq9S3cr3t", "redeliver_original_kind": "topic"}

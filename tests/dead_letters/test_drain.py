@@ -14,6 +14,7 @@ from redeliver_mw.errors import DestinationMissing
 from redeliver_mw.memory import MemoryAdapter
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.testing import MemoryBroker
+from tests.faults.load import until
 
 DLQ = Destination("DLQ.orders")
 PERSONALITIES = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
@@ -173,3 +174,28 @@ def test_shares_that_compete_take_each_letter_once(broker: MemoryBroker) -> None
 def test_a_queue_that_is_not_there_is_named() -> None:
     with pytest.raises(DestinationMissing, match=r"there is no queue:DLQ\.orders.*Check its name"):
         share(MemoryBroker("rabbitmq"), Shelf(), 1)
+
+
+def test_a_drain_that_waits_takes_what_comes_later_and_goes_on_after_a_lost_connection(broker: MemoryBroker) -> None:
+    bodies, shelf, stop = bury(broker, 5), Shelf(), threading.Event()
+    ended: list[TakenLetter] = []
+
+    def work() -> None:
+        adapter = MemoryAdapter(broker)
+        drain = QueueDrain(adapter, DLQ, shelf, quota=2**62, batch=10, stopped=stop.is_set, waits=True)
+        ended.append(drain.run())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        until(lambda: sorted(shelf.bodies) == bodies, 30, "the first letters do not come")
+        broker.cut()
+        broker.send(DLQ, b"late", {})
+        until(lambda: b"late" in shelf.bodies, 30, "the late letter does not come")
+        assert thread.is_alive()
+    finally:
+        stop.set()
+        thread.join(30)
+    assert set(shelf.bodies) == {*bodies, b"late"}
+    assert left(broker) == []
+    assert ended[0].rest == "it was told to stop"

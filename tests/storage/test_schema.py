@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from redeliver_mw.limbo import LimboAdmin, Parking
 from redeliver_mw.memory.clock import ManualClock
 from redeliver_mw.message import Destination
 from redeliver_mw.storage.database import Database
-from redeliver_mw.storage.schema import VERSION, prepare
+from redeliver_mw.storage.schema import LIMBO, VERSION
+from redeliver_mw.storage.table_set import prepare
 from redeliver_mw.testing import make_delivery
 from tests.limbo.messages import limbo, message, parkings, sql
 
@@ -91,7 +93,7 @@ def opened(url: str, version: int, upgrades: dict[int, Callable[[Connection], No
         database._engine = database._made()
         database._opened = database._inode()
         with database.writing() as connection:
-            prepare(connection, database.where, version=version, upgrades=upgrades)
+            prepare(connection, database.where, replace(LIMBO, version=version, upgrades=upgrades))
     finally:
         database.close()
 

@@ -1,0 +1,334 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Collects dead letters: moves them from their queues into the store.
+
+A batch of letters is committed in the store before it is settled. After the death of the process at any moment a letter
+is in its queue, in the store, or in both; when it comes again, it is recognised. See `recognition`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from ..adapter.protocol import Adapter
+from ..adapter.registry import adapter_for, parse_url
+from ..dead_letters import BATCH, BrokerClient, QueueDrain
+from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
+from ..message import Delivery, Destination
+from .letters import Row, Shelf, StoreRows, rows_of
+from .operation import OperationState, begin_operation, count_done, end_operation, now_us
+from .recognition import forget_doubts, recognise, remove_whole
+from .store import Store
+from .tables import batches, bodies, counters, headers, letters
+
+KIND = "collect"
+ENDLESS = 2**62  # letters, which no queue holds
+Progress = Callable[[str, int, int | None], None]
+"""Is given a queue, the letters that were taken off it, and how many there were at the start (None: no end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedQueue:
+    """Sums up what was collected from one queue.
+
+    `found` letters were there at the start (None: not asked). `collected` are new in the store, `again` were in it
+    already. `stay` cannot be kept outside of their queue; `reasons` counts why. `rest`: why the collect ended early.
+    """
+
+    queue: str
+    found: int | None
+    collected: int = 0
+    again: int = 0
+    stay: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Sums up a collect. `stopped`: it was asked to stop before its end."""
+
+    operation: str
+    queues: Sequence[CollectedQueue]
+    stopped: bool
+
+    @property
+    def whole(self) -> bool:
+        """Return whether every letter that was asked for is in the store."""
+        return not self.stopped and not any(queue.stay or queue.rest for queue in self.queues)
+
+
+def queues_of(url: str, names: Sequence[str]) -> list[Destination]:
+    """Return the queues to collect from. Raises ConfigError for errors that can be found before connecting."""
+    if parse_url(url).dialect == "memory":
+        raise ConfigError(
+            "a memory broker lives in one process, and this is another",
+            where="memory://",
+            cure="Collect from a real one; in tests read TestApp.dead_letters(source)",
+            code="memory-broker-elsewhere",
+        )
+    queues = list(dict.fromkeys(map(Destination.parse, names)))
+    for queue in queues:
+        if queue.kind == "topic" and not queue.subscription:
+            raise ConfigError(
+                f"{queue} is no queue",
+                cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters",
+                code="destination-kind",
+            )
+    return queues
+
+
+def collect(
+    url: str,
+    names: Sequence[str],
+    store: Store,
+    *,
+    limit: int | None = None,
+    follow: bool = False,
+    batch: int = BATCH,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    who: str = "",
+) -> Collected:
+    """Move the letters that the queues hold now into the store, at most `limit`; with `follow`, until `stop` is set.
+
+    Raises ConfigError, BrokerError or StoreError. Then letters that were stored are settled, as far as the broker could
+    be reached, and all others are in their queue.
+    """
+    queues = queues_of(url, names)
+    if limit is not None and (limit < 1 or follow):
+        what = "a limit for a collect that has no end" if follow else f"{limit} is no number from 1 on"
+        raise ConfigError(what, where="limit", cure="Leave it out for all", code="option-value")
+    one = Collect(lambda: adapter_for(url), queues, store, batch=batch, stop=stop, progress=progress)
+    return one.run(limit=limit, follow=follow, who=who)
+
+
+class Collect:
+    """Runs one collect. `adapters` makes a new adapter, not yet started, for each connection."""
+
+    def __init__(
+        self,
+        adapters: Callable[[], Adapter],
+        queues: Sequence[Destination],
+        store: Store,
+        *,
+        batch: int = BATCH,
+        stop: threading.Event | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._adapters, self._queues, self._store, self._batch = adapters, queues, store, batch
+        self._stop = stop or threading.Event()
+        self._halt = threading.Event()  # another queue has failed
+        self._progress = progress
+
+    def run(self, *, limit: int | None = None, follow: bool = False, who: str = "") -> Collected:
+        """Collect as `collect` does."""
+        found = self._found()
+        names = [queue.short for queue in self._queues]
+        total = 0 if follow else min(sum(found), limit if limit is not None else ENDLESS)
+        options = {"queues": names, "limit": limit, "follow": follow}
+        operation = begin_operation(
+            self._store, KIND, filter_=" ".join(names), options=options, total=min(total, 2**31 - 1), who=who
+        )
+        try:
+            done = self._follow(operation) if follow else self._once(operation, found, limit)
+        except BaseException as error:
+            with suppress(StoreError):
+                end_operation(self._store, operation, "failed", str(error) or type(error).__name__)
+            raise
+        collected = Collected(operation, done, self._stop.is_set())
+        why = next((queue.rest for queue in done if queue.rest), "")
+        state: OperationState = "cancelled" if collected.stopped and not follow else "done"
+        end_operation(self._store, operation, state, why, failed=sum(queue.stay for queue in done))
+        return collected
+
+    def _found(self) -> list[int]:
+        """Return how many letters each queue holds. Raises DestinationMissing before any letter is taken."""
+        with BrokerClient(self._adapters()) as asking:
+            return [asking.depth(queue) for queue in self._queues]
+
+    def _once(self, operation: str, found: Sequence[int], limit: int | None) -> list[CollectedQueue]:
+        left = ENDLESS if limit is None else limit
+        done = []
+        for queue, there in zip(self._queues, found, strict=True):
+            quota = min(there, left)
+            if quota < 1 or self._stop.is_set():
+                done.append(CollectedQueue(queue.short, there))
+                continue
+            taken = self._share(operation, queue, quota, there, waits=False)
+            left -= taken.collected + taken.again + taken.stay
+            done.append(taken)
+        self._forget_doubts(operation)
+        return done
+
+    def _follow(self, operation: str) -> list[CollectedQueue]:
+        done: dict[int, CollectedQueue] = {}
+        failures: list[BaseException] = []
+
+        def work(number: int, queue: Destination) -> None:
+            try:
+                done[number] = self._share(operation, queue, ENDLESS, None, waits=True)
+            except BaseException as error:
+                failures.append(error)
+                self._halt.set()
+
+        threads = [
+            threading.Thread(target=work, args=place, name=f"redeliver-collect-{place[0]}")
+            for place in enumerate(self._queues)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.5)  # a signal is heard in between
+        finally:
+            self._halt.set()  # at the second Ctrl-C
+        if failures:
+            raise failures[0]
+        return [done[number] for number in sorted(done)]
+
+    def _share(
+        self, operation: str, queue: Destination, quota: int, found: int | None, *, waits: bool
+    ) -> CollectedQueue:
+        adapter = self._adapters()
+        shelf = ShelfInStore(self._store, operation, queue, adapter, self._progress_of(queue, found))
+        drain = QueueDrain(adapter, queue, shelf, quota=quota, batch=self._batch, stopped=self._is_stopped, waits=waits)
+        taken = drain.run()
+        shelf.finish()
+        rest = "" if self._stop.is_set() else taken.rest
+        return CollectedQueue(queue.short, found, shelf.collected, shelf.again, taken.stay, dict(shelf.reasons), rest)
+
+    def _is_stopped(self) -> bool:
+        return self._stop.is_set() or self._halt.is_set()
+
+    def _progress_of(self, queue: Destination, found: int | None) -> Callable[[int], None]:
+        tell = self._progress
+        return (lambda taken: None) if tell is None else lambda taken: tell(queue.short, taken, found)
+
+    def _forget_doubts(self, operation: str) -> None:
+        with suppress(RedeliverError), BrokerClient(self._adapters()) as asking:
+            empty = [queue.short for queue in self._queues if asking.depth(queue) == 0]
+            with self._store.writing() as connection:
+                forget_doubts(connection, asking.broker, empty, operation)
+
+
+class ShelfInStore:
+    """Stores the letters of one drain: each batch in one transaction, which is durable before it is settled."""
+
+    def __init__(
+        self,
+        store: Store,
+        operation: str,
+        queue: Destination,
+        adapter: Adapter,
+        progress: Callable[[int], None] = lambda taken: None,
+    ) -> None:
+        self._store, self._operation, self._queue, self._adapter = store, operation, queue, adapter
+        self._progress = progress
+        self._run = secrets.token_hex(8)
+        self._number, self._generation = 0, 0
+        self._unsure: deque[str] = deque()
+        self._sure: list[str] = []  # removed with the next batch, which saves a transaction
+        self.collected, self.again = 0, 0
+        self.reasons: Counter[str] = Counter()
+
+    def keep(self, generation: int, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Store letters and return those that can be stored. Raises StoreError; then nothing was stored."""
+        shelf = Shelf(self._adapter.broker, self._queue, self._adapter.capabilities)
+        rows, kept = [], []
+        at_us = now_us()
+        if generation != self._generation:  # letters that stay come again
+            self._generation = generation
+            self.reasons.clear()
+        for delivery in deliveries:
+            try:
+                rows.append(rows_of(delivery, shelf, at_us))
+            except NotCopyable as error:
+                self.reasons[error.what] += 1
+            else:
+                kept.append(delivery)
+        origin = f"{self._run}-{generation}"
+        batch_id = f"{at_us:016d}-{self._run}-{self._number}"
+        self._number += 1
+        again = 0
+        if rows:
+            with self._store.writing() as connection:
+                again = self._write(connection, rows, origin, batch_id, shelf, at_us)
+                count_done(connection, self._operation, len(rows) - again)
+            self._sure.clear()
+            self._unsure.append(batch_id)
+        self.collected += len(rows) - again
+        self.again += again
+        self._progress(self.collected + self.again)
+        return kept
+
+    def sure(self, number: int, /) -> None:
+        """Note that the letters of so many batches are off their queue."""
+        self._sure += [self._unsure.popleft() for _ in range(number)]
+
+    def lost(self) -> None:
+        """Leave the batches that are not sure in doubt: they may come back."""
+        self._unsure.clear()
+
+    def finish(self) -> None:
+        """Write what is known of the last batches. Raises StoreError."""
+        if self._sure:
+            with self._store.writing() as connection:
+                self._forget_sure(connection)
+            self._sure.clear()
+
+    def _write(
+        self,
+        connection: Connection,
+        rows: Sequence[StoreRows],
+        origin: str,
+        batch_id: str,
+        shelf: Shelf,
+        at_us: int,
+    ) -> int:
+        first = _take_numbers(connection, len(rows))
+        self._forget_sure(connection)
+        found = recognise(connection, rows, origin, batch_id)
+        for number, one in enumerate(found.new, start=first):
+            one.numbered(number)
+        if found.new:
+            _insert(connection, letters, [one.letter for one in found.new])
+            _insert(connection, bodies, [one.body for one in found.new])
+            _insert(connection, headers, [row for one in found.new for row in one.headers])
+        if any(one.letter["known_by"] != "copy" for one in rows):
+            line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": at_us}
+            connection.execute(insert(batches).values(broker=shelf.broker, queue=shelf.queue.short, **line))
+        return found.again + remove_whole(connection, found.new)
+
+    def _forget_sure(self, connection: Connection) -> None:
+        if self._sure:
+            connection.execute(delete(batches).where(batches.c.batch_id.in_(self._sure)))
+
+
+def _insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Insert rows that have a value for each column.
+
+    SQLAlchemy only writes the statement: it would look at each value of each row, which takes longer than the database.
+    """
+    if not rows:
+        return
+    compiled = insert(table).compile(dialect=connection.dialect)
+    places = compiled.positiontup  # None: the driver takes values by name
+    values = rows if places is None else list(map(itemgetter(*places), rows))
+    connection.exec_driver_sql(str(compiled), values)
+
+
+def _take_numbers(connection: Connection, number: int) -> int:
+    """Take so many numbers of letters, and return the first. Until the commit nobody else stores letters."""
+    connection.execute(update(counters).values(next_letter_id=counters.c.next_letter_id + number))
+    taken: int = connection.execute(select(counters.c.next_letter_id)).scalar_one()
+    return taken - number

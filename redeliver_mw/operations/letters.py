@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Converts dead letters to rows of the store, and back to packed letters. Pure.
+
+PostgreSQL's indexes take about 2700 bytes of a row, and neither database takes NUL in every text. So texts in columns
+are cleaned and, in indexes, bounded. The exact letter is in the table of bodies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from ..adapter.capabilities import Capabilities
+from ..dead_letters import LetterDetails, Packed, details_of, pack, stored_text
+from ..message import Delivery, Destination
+from ..redaction import clean, trim_utf8
+from ..redelivery.headers import PREFIX
+from .filters.matching import header_number
+
+NAME_CHARS: Final = 255
+TEXT_CHARS: Final = 1000
+MOST_HEADERS: Final = 1000  # of a letter; the others are in `head` only
+_NAME_BYTES, _TEXT_BYTES = 500, 2000  # together less than an index takes
+_SOURCE_BYTES: Final = 2000
+_SHORT_BYTES: Final = 500
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+Row = dict[str, Any]
+
+
+class Shelf(NamedTuple):
+    """Names the place that letters are taken from: a queue of a broker."""
+
+    broker: str
+    queue: Destination
+    capabilities: Capabilities
+
+
+class StoreRows(NamedTuple):
+    """Holds the rows of one letter, without its number."""
+
+    letter: Row
+    body: Row
+    headers: Sequence[Row]
+
+    def numbered(self, letter_id: int) -> None:
+        """Write the letter's number into all of its rows."""
+        for row in (self.letter, self.body, *self.headers):
+            row["letter_id"] = letter_id
+
+
+def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
+    """Return the rows of a letter. Raises NotCopyable if it cannot be restored exactly: then it stays in its queue."""
+    packed = pack(delivery)
+    details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
+    body = {"redelivered": int(packed.redelivered), "head": packed.head, "body": packed.body}
+    return StoreRows(_letter_row(delivery, shelf, packed, details, now_us), body, _header_rows(delivery, details))
+
+
+def packed_of(queue: str, redelivered: int, head: bytes, body: bytes) -> Packed:
+    """Return the packed letter of a row of letters and its row of bodies."""
+    return Packed(Destination.parse(queue), bool(redelivered), head, body)
+
+
+def digest_of(head: bytes, body: bytes) -> str:
+    """Return what tells whether a letter is still as somebody has seen it."""
+    return hashlib.sha256(head + body).hexdigest()
+
+
+def _letter_row(delivery: Delivery, shelf: Shelf, packed: Packed, details: LetterDetails, now_us: int) -> Row:
+    info, properties = details.info, delivery.properties
+    source = None if info.source is None else clean(stored_text(str(info.source)))
+    problem = details.problem
+    if source is not None and len(source.encode()) > _SOURCE_BYTES:
+        source, problem = None, problem or f"the name of its source is longer than {_SOURCE_BYTES} bytes"
+    fingerprint = details.headers.get(PREFIX + "error_fingerprint") or details.info.fingerprint
+    same = hashlib.sha256(f"{details.dl_id}\0{info.source}\0{details.body_digest}".encode("utf-8", "backslashreplace"))
+    return {
+        "base_id": details.dl_id,
+        "broker": shelf.broker,
+        "queue": shelf.queue.short,
+        "dialect": shelf.capabilities.dialect,
+        "source": source,
+        "problem": clean(problem),
+        "reason": clean(info.reason),
+        "error_type": clean(info.error_type) or None,
+        "error_message": clean(info.error_message) or None,
+        "fingerprint": trim_utf8(clean(fingerprint), _SHORT_BYTES) or None,
+        "app": clean(details.headers.get(PREFIX + "app", "")) or None,
+        "failures": info.failures,
+        "generation": info.generation,
+        "replay_id": clean(info.replay_id) or None,
+        "message_key": None if details.message_key is None else clean(details.message_key),
+        "message_id": _text_or_none(delivery.message_id),
+        "content_type": _text_or_none(properties.content_type),
+        "died_us": now_us if details.died_us is None else min(max(details.died_us, _SMALLEST), _LARGEST),
+        "collected_us": now_us,
+        "changed_us": now_us,
+        "state": "waiting",
+        "body_bytes": len(packed.body),
+        "digest": digest_of(packed.head, packed.body),
+        "same": same.hexdigest()[:32],
+        "known_by": details.known_by,
+        "may_be_back": details.may_be_back,
+        "again_of": None,
+    }
+
+
+def _header_rows(delivery: Delivery, details: LetterDetails) -> list[Row]:
+    """Return a row for each header; of names that are equal when they are cut, the first."""
+    exact = delivery.headers
+    rows: dict[str, Row] = {}
+    for (name, text), value in zip(details.headers.items(), exact.values(), strict=False):
+        short = _short_name(name)
+        if short not in rows:
+            if len(rows) == MOST_HEADERS:
+                break
+            if "\0" in text or len(text) > _TEXT_BYTES // 4:
+                text = trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES)
+            rows[short] = {"name": short, "text": text, "number": header_number(value)}
+    return list(rows.values())
+
+
+@lru_cache(maxsize=4096)
+def _short_name(name: str) -> str:
+    return trim_utf8(clean(name)[:NAME_CHARS], _NAME_BYTES)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else clean(stored_text(value))

@@ -1,0 +1,250 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the store: pages of letters, groups of letters, counts, and one letter with all that it holds."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from sqlalchemy import ColumnElement, Connection, and_, func, select, tuple_
+
+from ..dead_letters import Packed
+from ..errors import ConfigError, StoreError
+from .letters import packed_of
+from .store import Store
+from .tables import bodies, headers, letters
+
+LetterState = Literal["waiting", "replaying", "replayed", "archived", "discarded"]
+GroupKey = Literal["fingerprint", "source", "error", "app", "day"]
+GROUP_KEYS: Final[tuple[str, ...]] = get_args(GroupKey)
+PAGE: Final = 100
+GROUPS: Final = 100
+_DAY_US: Final = 86_400_000_000
+_FOUND: Final = 10_000  # letters whose id begins with the same text that are looked at
+
+
+class StoredLetter(NamedTuple):
+    """Describes one letter of the store without its body. Texts are other programs', and not redacted."""
+
+    letter_id: int
+    dl_id: str
+    broker: str
+    queue: str
+    dialect: str
+    source: str | None
+    problem: str
+    reason: str
+    error_type: str | None
+    error_message: str | None
+    fingerprint: str | None
+    app: str | None
+    failures: int
+    generation: int
+    replay_id: str | None
+    message_key: str | None
+    message_id: str | None
+    content_type: str | None
+    died_us: int
+    collected_us: int
+    changed_us: int
+    state: LetterState
+    body_bytes: int
+    digest: str
+
+
+_LETTERS: Final = select(*(letters.c[name] for name in StoredLetter._fields))
+_NEWEST_FIRST: Final = _LETTERS.order_by(letters.c.died_us.desc(), letters.c.letter_id.desc())
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Holds letters, the newest first, and the cursor of the next page; None on the last page."""
+
+    letters: Sequence[StoredLetter]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sums up letters with one key in common; None: they have none. `error_type` is that of one of them."""
+
+    key: str | None
+    letters: int
+    first_us: int
+    last_us: int
+    error_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLetter:
+    """Holds a letter, its headers as texts, which may be cut, and the exact letter."""
+
+    letter: StoredLetter
+    headers: Mapping[str, str]
+    packed: Packed
+
+
+def page(
+    store: Store,
+    *,
+    state: LetterState = "waiting",
+    queue: str | None = None,
+    where: ColumnElement[bool] | None = None,
+    limit: int = PAGE,
+    cursor: str | None = None,
+) -> Page:
+    """Return letters in this state, the newest first, that follow the cursor. Raises ConfigError, StoreError.
+
+    `where` is a condition on `tables.letters`.
+    """
+    wanted = [*_conditions(state, queue, where), *([_after(cursor)] if cursor else [])]
+    asked = _NEWEST_FIRST.where(and_(*wanted)).limit(limit + 1)
+    with store.reading() as connection:
+        found = list(map(StoredLetter._make, connection.execute(asked)))
+    more = len(found) > limit
+    found = found[:limit]
+    return Page(found, _cursor_after(found[-1]) if more and found else None)
+
+
+def groups(
+    store: Store,
+    by: GroupKey,
+    *,
+    state: LetterState = "waiting",
+    queue: str | None = None,
+    where: ColumnElement[bool] | None = None,
+    limit: int = GROUPS,
+) -> list[Group]:
+    """Return groups of letters in this state, the largest first. Raises StoreError. `where` as for `page`."""
+    key = _key(by)
+    number, last = func.count(), func.max(letters.c.died_us)
+    asked = (
+        select(key, number, func.min(letters.c.died_us), last, func.max(letters.c.error_type))
+        .where(and_(*_conditions(state, queue, where)))
+        .group_by(key)
+        .order_by(number.desc(), last.desc())
+        .limit(limit)
+    )
+    with store.reading() as connection:
+        rows = connection.execute(asked).all()
+    return [Group(_told(by, key), *rest) for key, *rest in rows]
+
+
+def counts(store: Store) -> dict[LetterState, int]:
+    """Return the number of letters in each state; states without letters are missing. Raises StoreError."""
+    asked = select(letters.c.state, func.count().label("number")).group_by(letters.c.state)
+    with store.reading() as connection:
+        return {row.state: row.number for row in connection.execute(asked)}
+
+
+def show(store: Store, dl_id: str) -> ShownLetter:
+    """Return the letter whose id equals `dl_id` or, if there is only one, begins with it.
+
+    Raises ConfigError if several letters' ids begin so, and StoreError if none does.
+    """
+    with store.reading() as connection:
+        letter = _found(connection, store, dl_id)
+        of_it = connection.execute(
+            select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id)
+        ).all()
+        body = connection.execute(select(bodies).where(bodies.c.letter_id == letter.letter_id)).one()
+    return ShownLetter(
+        letter, {row.name: row.text for row in of_it}, packed_of(letter.queue, body.redelivered, body.head, body.body)
+    )
+
+
+def _conditions(
+    state: LetterState, queue: str | None, where: ColumnElement[bool] | None
+) -> Sequence[ColumnElement[bool]]:
+    found = [letters.c.state == state]
+    if queue is not None:
+        found.append(letters.c.queue == queue)
+    return found if where is None else [*found, where]
+
+
+# -- groups -------------------------------------------------------------------------------------------
+
+
+def _key(by: GroupKey) -> ColumnElement[Any]:
+    if by == "day":
+        return letters.c.died_us - letters.c.died_us % _DAY_US
+    return letters.c["error_type" if by == "error" else by]
+
+
+def _told(by: GroupKey, key: Any) -> str | None:
+    if by != "day":
+        return None if key is None else str(key)
+    year, month, day = _civil(int(key) // _DAY_US)
+    return f"{year:04d}-{month:02d}-{day:02d}"
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Return year, month and day of so many days after 1970-01-01, for years that `datetime` has not.
+
+    This is the algorithm `civil_from_days` by Howard Hinnant.
+    """
+    days += 719_468
+    era, of_era = divmod(days, 146_097)
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted = (5 * of_year + 2) // 153
+    day, month = of_year - (153 * shifted + 2) // 5 + 1, shifted + 3 if shifted < 10 else shifted - 9
+    return year + era * 400 + (month <= 2), month, day
+
+
+# -- cursors ------------------------------------------------------------------------------------------
+
+
+def _cursor_after(letter: StoredLetter) -> str:
+    return base64.urlsafe_b64encode(json.dumps([letter.died_us, letter.letter_id]).encode()).decode().rstrip("=")
+
+
+def _after(cursor: str) -> ColumnElement[bool]:
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        died_us, letter_id = json.loads(text)
+        if not (type(died_us) is type(letter_id) is int and max(abs(died_us), abs(letter_id)) < 2**63):
+            raise ValueError
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise ConfigError(
+            "this is no cursor of a page of letters",
+            where="cursor",
+            cure="Take the one that the page before has printed, or leave it out for the first page",
+            code="store-cursor",
+        ) from None
+    return tuple_(letters.c.died_us, letters.c.letter_id) < tuple_(died_us, letter_id)
+
+
+# -- one letter ---------------------------------------------------------------------------------------
+
+
+def _found(connection: Connection, store: Store, dl_id: str) -> StoredLetter:
+    base = dl_id.partition("~")[0]
+    columns = letters.c
+    exact = connection.execute(_LETTERS.where(columns.base_id == base, columns.dl_id == dl_id)).first()
+    if exact is not None:
+        return StoredLetter._make(exact)
+    after = and_(columns.base_id >= base, columns.base_id < base + "\x7f")  # ids are ASCII
+    asked = _LETTERS.where(after, columns.dl_id.startswith(dl_id, autoescape=True)).limit(_FOUND)
+    rows = connection.execute(asked).all()
+    if not rows:
+        raise StoreError(
+            f"no such letter: {dl_id!r}",
+            where=store.where,
+            cure="Take an id from `redeliver dead list --store URL`",
+            code="letter-not-found",
+        )
+    if len(rows) > 1:
+        number = f"{len(rows)}" if len(rows) < _FOUND else f"{_FOUND} or more"
+        raise ConfigError(
+            f"{dl_id!r} begins the ids of {number} letters",
+            where="--id",
+            cure="Write more of it",
+            code="letter-not-found",
+        )
+    return StoredLetter._make(rows[0])

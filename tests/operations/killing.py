@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A `redeliver dead collect` that kills itself at a line picked by chance.
+
+`site` writes a sitecustomize module, which Python imports by itself where its folder is on the path. Which line of
+which file, and the how manieth time, is settled by KILL_SEED when the process starts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SITE = """
+import ast, os, random, signal, sys, threading
+from pathlib import Path
+
+FILES = ("dead_letters/drain.py", "operations/collect.py", "operations/recognition.py")
+OFTEN = 6  # so many times at most a line is passed first
+PICKS = 12  # of which the first that comes counts: some lines are never reached
+
+
+def lines(path):
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            found |= {one.lineno for part in node.body for one in ast.walk(part) if isinstance(one, ast.stmt)}
+    return [(path.as_posix(), line) for line in sorted(found)]
+
+
+def arm(seed):
+    root = Path(os.environ["KILL_CODE"]) / "redeliver_mw"
+    places = [place for name in FILES for place in lines(root / name)]
+    chance = random.Random(seed)
+    left = {place: chance.randint(1, OFTEN) for place in chance.choices(places, k=PICKS)}
+    files = {file for file, _ in left}
+
+    def watch(frame, event, _):
+        place = frame.f_code.co_filename, frame.f_lineno
+        if event == "line" and place in left:
+            left[place] -= 1
+            if left[place] == 0:
+                with open(os.environ["KILL_LOG"], "a") as log:
+                    log.write("{}:{}\\n".format(*place))
+                os.kill(os.getpid(), signal.SIGKILL)
+        return watch
+
+    def enter(frame, event, _):
+        return watch if frame.f_code.co_filename in files else None
+
+    threading.settrace(enter)
+    sys.settrace(enter)
+
+
+if "KILL_SEED" in os.environ:
+    arm(os.environ["KILL_SEED"])
+"""
+
+
+def site(folder: Path) -> None:
+    """Write the module into the folder that `tests.cli.running` puts on the path."""
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site" / "sitecustomize.py").write_text(SITE)

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pages, groups, counts and single letters of a store, against what the letters say."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select, text
+
+from redeliver_mw.errors import ConfigError, StoreError
+from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.operations import Store, counts, groups, page, show
+from redeliver_mw.operations.listing import _civil
+from redeliver_mw.operations.tables import headers, letters
+from tests.operations.taking import put, rows, shelf
+from tests.pipeline.letters import letter
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+ERRORS = ["ConnectionError", "ValueError", "KeyError"]
+NUMBER = 137
+
+
+def died(number: int) -> datetime:
+    """Three letters have the same time, so that a page ends among equals."""
+    return BEGAN + timedelta(hours=number // 3)
+
+
+def numbered(number: int) -> Delivery:
+    own = {
+        "redeliver_last_failed_at": died(number).isoformat(),
+        "redeliver_error_type": ERRORS[number % 3],
+        "redeliver_error_fingerprint": f"{number % 5:016x}",
+        "redeliver_original_destination": f"orders.{number % 2}",
+        "redeliver_app": "shop" if number % 4 else "",
+        "tenant": f"t{number % 7}",
+    }
+    return letter(b"%d" % number, own, copy_id=f"copy-{number:04d}")
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """A store with letters in an order that is not that of their deaths."""
+    order = list(range(NUMBER))
+    random.Random(1).shuffle(order)
+    put(store, *map(numbered, order))
+    return store
+
+
+def all_pages(store: Store, limit: int, **wanted: str) -> list[list[str]]:
+    found, cursor = [], None
+    while True:
+        one = page(store, limit=limit, cursor=cursor, **wanted)  # type: ignore[arg-type]
+        found.append([letter.dl_id for letter in one.letters])
+        cursor = one.next_cursor
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("limit", [1, 10, 50, NUMBER, 1000])
+def test_the_pages_together_are_all_letters_once_the_newest_first(filled: Store, limit: int) -> None:
+    pages = all_pages(filled, limit)
+    assert [len(one) for one in pages[:-1]] == [limit] * (len(pages) - 1)
+    together = [name for one in pages for name in one]
+    assert sorted(together) == [f"copy-{number:04d}" for number in range(NUMBER)]
+    times = [died(int(name[-4:])) for name in together]
+    assert times == sorted(times, reverse=True)
+
+
+def test_letters_that_come_while_somebody_turns_pages_move_no_letter(filled: Store) -> None:
+    first = page(filled, limit=10)
+    put(filled, letter(b"new", {"redeliver_last_failed_at": "2026-12-01T00:00:00Z"}, copy_id="new"))
+    rest = page(filled, limit=1000, cursor=first.next_cursor)
+    assert len({one.dl_id for one in [*first.letters, *rest.letters]}) == NUMBER
+
+
+def test_a_page_is_of_one_state_one_queue_and_one_condition(filled: Store) -> None:
+    shelf(filled, Destination("other")).keep(1, [letter(b"x", copy_id="c1")])
+    assert all_pages(filled, 100, queue="other") == [["c1"]]
+    with filled.writing() as connection:
+        connection.execute(letters.update().where(letters.c.dl_id == "c1").values(state="archived"))
+    assert all_pages(filled, 100, queue="other") == [[]]
+    assert all_pages(filled, 100, state="archived") == [["c1"]]
+    assert counts(filled) == {"waiting": NUMBER, "archived": 1}
+    of_tenant = letters.c.letter_id.in_(
+        select(headers.c.letter_id).where(headers.c.name == "tenant", headers.c.text == "t3")
+    )
+    found = {one.dl_id for one in page(filled, where=of_tenant, limit=1000).letters}
+    assert found == {f"copy-{number:04d}" for number in range(NUMBER) if number % 7 == 3}
+
+
+@pytest.mark.parametrize("cursor", ["x", "W10", "ü", "{}", "W251bGwsIDFd", "WzFlOTk5LDFd", "A" * 5000])
+def test_a_text_that_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        page(store, cursor=cursor)
+    assert caught.value.code == "store-cursor"
+
+
+def test_a_cursor_far_beyond_all_letters_ends_the_list(filled: Store) -> None:
+    assert page(filled, cursor="Wy05MDAwMDAwMDAwMDAwMDAwMDAwLDFd").letters == []
+
+
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [
+        ("fingerprint", lambda number: f"{number % 5:016x}"),
+        ("source", lambda number: f"queue:orders.{number % 2}"),
+        ("error", lambda number: ERRORS[number % 3]),
+        ("app", lambda number: "shop" if number % 4 else None),
+        ("day", lambda number: died(number).strftime("%Y-%m-%d")),
+    ],
+)
+def test_groups_count_what_has_a_key_in_common_the_largest_first(filled: Store, by: str, key: object) -> None:
+    assert callable(key)
+    found = groups(filled, by)  # type: ignore[arg-type]
+    assert {one.key: one.letters for one in found} == Counter(map(key, range(NUMBER)))
+    assert [one.letters for one in found] == sorted((one.letters for one in found), reverse=True)
+    for one in found:
+        times = [died(number).timestamp() * 1e6 for number in range(NUMBER) if key(number) == one.key]
+        assert (one.first_us, one.last_us) == (min(times), max(times))
+    assert len(groups(filled, by, limit=1)) == 1  # type: ignore[arg-type]
+
+
+def test_days_are_those_of_the_calendar_and_go_on_beyond_it() -> None:
+    chance = random.Random(1)
+    for _ in range(2000):
+        days = chance.randrange(-719_162, 2_932_897)
+        day = datetime(1970, 1, 1) + timedelta(days)
+        assert _civil(days) == (day.year, day.month, day.day)
+    assert _civil(2_932_897) == (10_000, 1, 1)
+
+
+def test_a_letter_is_found_by_the_beginning_of_its_id(filled: Store) -> None:
+    found = show(filled, "copy-0042")
+    assert (found.letter.dl_id, found.packed.body, found.headers["tenant"]) == ("copy-0042", b"42", "t0")
+    assert show(filled, "copy-0136"[:9]).packed.body == b"136"
+    with pytest.raises(ConfigError, match="'copy-00' begins the ids of 100 letters"):
+        show(filled, "copy-00")
+    for missing in ("copy-9", "COPY-0042", "%", "copy_0042", "~", "é"):
+        with pytest.raises(StoreError) as caught:
+            show(filled, missing)
+        assert caught.value.code == "letter-not-found"
+
+
+def test_a_list_and_a_filter_over_headers_read_an_index(file_store: Store) -> None:
+    plan = rows(
+        file_store,
+        text(
+            "EXPLAIN QUERY PLAN SELECT * FROM redeliver_store_letter WHERE state = 'waiting'"
+            " AND (died_us, letter_id) < (5, 5) ORDER BY died_us DESC, letter_id DESC LIMIT 100"
+        ),
+    )
+    [step] = plan  # nothing is sorted
+    assert "USING INDEX redeliver_store_letter_state (state=? AND " in step[3]
+    plan = rows(
+        file_store,
+        text("EXPLAIN QUERY PLAN SELECT letter_id FROM redeliver_store_header WHERE name = 'a' AND text = 'b'"),
+    )
+    assert "USING COVERING INDEX redeliver_store_header_text (name=? AND text=?)" in plan[0][3]

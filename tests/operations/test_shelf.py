@@ -1,0 +1,301 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Letters become rows of the store and back, exactly; those that come a second time are recognised; none is missing."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from redeliver_mw.dead_letters import copy_of, pack
+from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.operations import Store, page, show
+from redeliver_mw.operations.letters import digest_of
+from redeliver_mw.operations.operation import DIED, begin_operation, end_operation, last_operations
+from redeliver_mw.operations.recognition import forget_doubts
+from redeliver_mw.operations.tables import batches, bodies, headers, letters, operations
+from tests.operations.taking import DLQ, RABBITMQ, ids, packed, put, rows, shelf
+from tests.pipeline.letters import DIED_US, letter
+
+# -- what is stored ---------------------------------------------------------------------------------
+
+
+def test_a_letter_of_ours_is_a_row(store: Store) -> None:
+    given = letter(b"\xffbody", {"tenant": "a", "redeliver_app": "shop"}, copy_id="c1", content_type="text/plain")
+    put(store, given)
+    [found] = page(store).letters
+    assert (found.dl_id, found.broker, found.queue, found.dialect) == ("c1", "host:5672/", DLQ.name, "rabbitmq+pika")
+    assert (found.source, found.problem, found.reason, found.failures) == ("queue:orders", "", "exhausted", 3)
+    assert (found.error_type, found.fingerprint, found.app) == ("ValueError", "0123456789abcdef", "shop")
+    assert (found.generation, found.message_key, found.content_type) == (1, "L", "text/plain")
+    assert (found.died_us, found.state, found.body_bytes) == (DIED_US, "waiting", 5)
+    [kept] = packed(store)
+    assert found.digest == digest_of(kept.head, kept.body)
+
+
+def test_a_letter_that_says_no_time_died_when_it_was_collected(store: Store) -> None:
+    put(store, letter(b"x", message_id="m1"))
+    [found] = page(store).letters
+    assert found.died_us == found.collected_us == found.changed_us
+    assert (found.source, found.error_type, found.app) == (None, None, None)
+    assert found.problem == "no dead letter: no original destination"
+
+
+def test_what_comes_out_of_the_store_is_packed_as_in_the_queue_and_has_the_same_copy(store: Store) -> None:
+    given = [
+        letter(b"\x00\xff" * 100, {"n": 2**40, "f": 1.5, "b": b"\x00\x01", "t": {"deep": [1, None]}}, copy_id="c1"),
+        letter("zwölf".encode(), {"é": "ü", "nul": "a\x00b"}, copy_id="c2", redelivered=True),
+        letter(b"", copy_id="c3", priority=7, correlation_id="x"),
+    ]
+    put(store, *given)
+    assert packed(store) == [pack(one) for one in given]
+
+    def copy(what: Any) -> Any:
+        reader, can = given[0].reader, RABBITMQ.capabilities
+        return copy_of(what, Destination("orders"), reader, can, replay_id="r", lineage="L", salt="s")
+
+    assert list(map(copy, packed(store))) == [copy(pack(one)) for one in given]
+
+
+def test_headers_can_be_filtered_as_texts_and_numbers(store: Store) -> None:
+    put(store, letter(b"x", {"tenant": "a", "amount": 12.5, "count": 7, "yes": True, "huge": 2**62}, copy_id="c1"))
+    found = {row.name: (row.text, row.number) for row in rows(store, select(headers))}
+    assert (found["tenant"], found["amount"], found["count"]) == (("a", None), ("12.5", 12.5), ("7", 7.0))
+    assert (found["yes"], found["huge"]) == (("True", None), (str(2**62), float(2**62)))
+
+
+def test_headers_that_no_index_takes_are_cut_and_exact_in_the_letter(store: Store) -> None:
+    """The texts are four bytes a character and do not compress, which is the worst for PostgreSQL's index."""
+    chance = random.Random(1)
+    text = "".join(chr(chance.randint(0x10000, 0x1FFFF)) for _ in range(5000))
+    names = {f"{'n' * 120}{number}": "x" for number in range(1500)}
+    given = letter(b"x", {text[:50]: text, "nul": "a\x00b", **names}, copy_id="c1")
+    put(store, given)
+    assert packed(store) == [pack(given)]
+    found = {row.name: row.text for row in rows(store, select(headers))}
+    assert len(found) == 1000
+    assert found[text[:50]] == text[:499] + "…"
+    assert found["nul"] == "a\\x00b"
+
+
+def test_a_source_that_is_too_long_to_be_listed_is_a_problem_and_the_letter_is_exact(store: Store) -> None:
+    given = letter(b"x", {"redeliver_original_destination": "q" * 3000}, copy_id="c1")
+    put(store, given)
+    [found] = page(store).letters
+    assert (found.source, found.problem) == (None, "the name of its source is longer than 2000 bytes")
+    assert packed(store) == [pack(given)]
+
+
+@pytest.mark.parametrize("seconds", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "nonsense", ""])
+def test_a_time_from_another_program_is_stored_or_left_out(store: Store, seconds: str) -> None:
+    put(store, letter(b"x", {"redeliver_last_failed_at": seconds, "redeliver_failures": "9" * 19}, copy_id="c1"))
+    assert ids(store) == ["c1"]
+
+
+def test_a_letter_that_cannot_be_packed_stays_and_is_counted_with_the_reason(store: Store) -> None:
+    from redeliver_mw.testing import make_delivery
+
+    class Unpackable:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(plain.reader, name)
+
+    plain = make_delivery(b"x", message_id="m1")
+    odd = Delivery(DLQ, 1, None, False, plain.native, Unpackable())  # type: ignore[arg-type]
+    one = shelf(store)
+    good = letter(b"y", copy_id="c1")
+    assert one.keep(1, [odd, good]) == [good]
+    assert (one.collected, dict(one.reasons)) == (
+        1,
+        {"messages of this adapter cannot be kept outside of their broker": 1},
+    )
+    assert ids(store) == ["c1"]
+
+
+# -- recognised -------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_ours_is_stored_once_however_often_it_comes(store: Store) -> None:
+    put(store, letter(b"x", copy_id="c1"))
+    other = letter(b"y", copy_id="c2")
+    again = put(store, letter(b"x", copy_id="c1", redelivered=True), other, other)
+    assert (again.collected, again.again) == (1, 2)
+    assert ids(store) == ["c1", "c2"]
+
+
+def test_a_copy_id_with_another_body_is_another_letter(store: Store) -> None:
+    put(store, letter(b"x", copy_id="c1"))
+    put(store, letter(b"y", copy_id="c1"), letter(b"z", copy_id="c1"))
+    assert ids(store) == ["c1", "c1~2", "c1~3"]
+    assert show(store, "c1~2").packed.body == b"y"
+
+
+def test_a_message_id_is_recognised_only_if_the_batch_may_have_come_back(store: Store) -> None:
+    one, back = letter(b"x", message_id="m1"), letter(b"x", message_id="m1", redelivered=True)
+    put(store, one)
+    assert put(store, back).collected == 1  # the first is off its queue for certain
+    put(store, letter(b"y", message_id="m2"), sure=False)
+    assert put(store, letter(b"y", message_id="m2")).collected == 1  # the broker says that nobody had it before
+    found = put(store, letter(b"y", message_id="m2", redelivered=True))
+    assert (found.collected, found.again) == (0, 1)
+    assert put(store, letter(b"y", message_id="m2", redelivered=True)).collected == 1  # the one in doubt had come back
+
+
+def test_what_came_by_the_same_subscription_cannot_have_come_back(store: Store) -> None:
+    one = shelf(store)
+    one.keep(1, [letter(b"x", message_id="m1")])
+    one.keep(1, [letter(b"x", message_id="m1", redelivered=True)])
+    assert one.collected == 2
+    one.lost()
+    one.keep(2, [letter(b"y", message_id="m2")])
+    one.keep(3, [letter(b"x", message_id="m1", redelivered=True)])
+    assert (one.collected, one.again) == (3, 1)
+
+
+def test_a_letter_of_another_queue_is_another_letter(store: Store) -> None:
+    put(store, letter(b"x", message_id="m1"), sure=False)
+    other = shelf(store, Destination("DLQ.other"))
+    other.keep(1, [letter(b"x", message_id="m1", redelivered=True)])
+    assert other.collected == 1
+
+
+def bare(*contents: bytes, back: bool = False) -> list[Delivery]:
+    return [letter(body, redelivered=back) for body in contents]
+
+
+def test_letters_without_an_id_are_recognised_if_their_whole_batch_comes_back(store: Store) -> None:
+    put(store, *bare(b"a", b"b", b"c"), sure=False)
+    before = ids(store)
+    first = put(store, *bare(b"a", b"b", back=True), sure=False)
+    assert (first.collected, len(ids(store))) == (2, 5)  # it is not known yet
+    second = put(store, *bare(b"c", back=True), *bare(b"d"))
+    assert (second.collected + second.again, second.again) == (2, 3)
+    assert [one.body for one in packed(store)] == [b"a", b"b", b"c", b"d"]
+    assert set(before) < set(ids(store))
+    assert rows(store, select(func.count()).select_from(bodies)) == [(4,)]
+
+
+def test_letters_without_an_id_are_other_letters_if_only_some_come(store: Store) -> None:
+    put(store, *bare(b"a", b"b", b"c"), sure=False)
+    put(store, *bare(b"a", b"b", back=True))
+    put(store, *bare(b"a", b"b", back=True))
+    assert sorted(one.body for one in packed(store)) == sorted([b"a", b"b"] * 3 + [b"c"])
+
+
+def test_equal_letters_are_never_recognised(store: Store) -> None:
+    put(store, *bare(b"a", b"a"), sure=False)
+    put(store, *bare(b"a", b"a", back=True))
+    assert [one.body for one in packed(store)] == [b"a"] * 4
+    assert len(set(ids(store))) == 4
+
+
+def test_a_second_copy_that_somebody_has_worked_on_stays(store: Store) -> None:
+    put(store, *bare(b"a", b"b"), sure=False)
+    put(store, *bare(b"a", back=True))
+    with store.writing() as connection:
+        connection.execute(letters.update().where(letters.c.again_of.is_not(None)).values(state="replayed"))
+    put(store, *bare(b"b", back=True))
+    assert len(packed(store)) == 4
+
+
+def test_a_letter_that_came_back_is_in_doubt_again(store: Store) -> None:
+    """Two processes die one after the other, each after it had stored its batch."""
+    put(store, *bare(b"a", b"b"), letter(b"m", message_id="m1"), sure=False)
+    for _ in range(2):
+        put(store, *bare(b"a", b"b", back=True), letter(b"m", message_id="m1", redelivered=True), sure=False)
+    assert sorted(one.body for one in packed(store)) == [b"a", b"b", b"m"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_dies_no_letter_is_missing_and_only_batches_of_the_dead_are_there_twice(
+    file_store: Store, seed: int
+) -> None:
+    """A queue and consumers that die at each moment, made by chance."""
+    chance = random.Random(seed)
+    kinds = ["copy", "id", "bare"]
+    queue = [(kinds[chance.randrange(3)], n, False) for n in range(60)]
+    deaths = in_batches = 0
+
+    def delivery(kind: str, number: int, back: bool) -> Delivery:
+        body = b"%d" % number
+        if kind == "copy":
+            return letter(body, copy_id=f"c{number}", redelivered=back)
+        return letter(body, message_id=f"m{number}" if kind == "id" else None, redelivered=back)
+
+    while queue:
+        consumer = shelf(file_store)
+        for _ in range(chance.randint(1, 3)):
+            batch, rest = queue[: (size := chance.randint(1, 12))], queue[size:]
+            if not batch:
+                break
+            fate = chance.choice(["lives", "lives", "dies settled", "dies stored", "dies before"])
+            if fate != "dies before":
+                consumer.keep(1, [delivery(*one) for one in batch])
+            if fate in ("dies before", "dies stored"):
+                deaths, in_batches = deaths + 1, in_batches + len(batch)
+                batch = [(kind, number, True) for kind, number, _ in batch]
+                queue = [*batch, *rest] if chance.random() < 0.8 else [*rest, *batch]
+                break
+            queue = rest
+            if fate == "dies settled":
+                break
+            consumer.sure(1)
+    found = packed(file_store)
+    assert {one.body for one in found} == {b"%d" % number for number in range(60)}
+    assert len(found) - 60 <= in_batches
+    assert len(set(ids(file_store))) == len(found)
+    numbered = [row.base_id for row in rows(file_store, select(letters).where(letters.c.known_by != ""))]
+    assert len(numbered) == len(set(numbered))
+
+
+def test_doubts_about_an_empty_queue_are_forgotten_unless_another_operation_runs(store: Store) -> None:
+    own, running, over = (put(store, letter(b"%d" % n, message_id=f"m{n}"), sure=False) for n in range(3))
+    put(store, letter(b"x", copy_id="c1"), sure=False)  # a copy is never in doubt
+    end_operation(store, over._operation, "failed")
+
+    def doubts() -> set[str]:
+        return {row.operation_id for row in rows(store, select(batches))}
+
+    assert doubts() == {own._operation, running._operation, over._operation}
+    for broker, queue in (("other", DLQ.short), ("host:5672/", "other")):
+        with store.writing() as connection:
+            forget_doubts(connection, broker, [queue], own._operation)
+    assert len(doubts()) == 3
+    with store.writing() as connection:
+        forget_doubts(connection, "host:5672/", [DLQ.short], own._operation)
+    assert doubts() == {running._operation}
+
+
+def test_what_is_sure_is_not_in_doubt(store: Store) -> None:
+    one = put(store, letter(b"x", message_id="m1"), sure=False)
+    assert len(rows(store, select(batches))) == 1
+    one.sure(1)
+    one.finish()
+    assert rows(store, select(batches)) == []
+
+
+# -- operations -------------------------------------------------------------------------------------
+
+
+def test_an_operation_is_counted_with_what_it_does(store: Store) -> None:
+    put(store, letter(b"x", copy_id="c1"), letter(b"y", copy_id="c2"))
+    [found] = last_operations(store)
+    assert (found.kind, found.state, found.done, found.filter) == ("collect", "running", 2, DLQ.name)
+    assert "@" in found.who
+    end_operation(store, found.operation_id, "done", failed=3)
+    [found] = last_operations(store)
+    assert (found.state, found.failed) == ("done", 3)
+    assert found.ended_us is not None
+    assert found.ended_us >= found.began_us
+
+
+def test_an_operation_whose_process_is_gone_has_failed_once_the_next_begins(store: Store) -> None:
+    begin_operation(store, "collect", filter_="", options={}, total=0)
+    gone = json.dumps({**last_operations(store)[0].options, "pid": 2**22 + 1})  # larger than any
+    with store.writing() as connection:
+        connection.execute(operations.update().values(options=gone))
+    begin_operation(store, "collect", filter_="", options={}, total=0)
+    assert sorted((one.state, one.why) for one in last_operations(store)) == [("failed", DIED), ("running", "")]
