@@ -198,4 +198,4 @@ def test_a_drain_that_waits_takes_what_comes_later_and_goes_on_after_a_lost_conn
         thread.join(30)
     assert set(shelf.bodies) == {*bodies, b"late"}
     assert left(broker) == []
-    assert ended[0].rest == "it was told to stop"
+    assert ended[0].rest == "it was asked to stop"
