@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# What commands print is compared as plain text, whatever the shell of the tests asks for.
+for name in ("FORCE_COLOR", "FORCE_COLOUR", "CLICOLOR_FORCE"):
+    os.environ.pop(name, None)
 # The Java of Spark lives for seconds in most tests, too short for an optimizing compiler to pay.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
