@@ -436,7 +436,7 @@ def test_a_user_who_may_list_no_policies_learns_them_of_the_queue(world: World) 
     world.put("permissions", "/", name, configure="", write="", read=".*")
     end = time.monotonic() + 30
     while not (world.ask("GET", "queues", "/", world.source).get("effective_policy_definition") or {}):
-        assert time.monotonic() < until, "the management never shows the policy"
+        assert time.monotonic() < end, "the management never shows the policy"
     parts = urlsplit(str(world.broker.management_url))
     found = examined(f"{world.broker.url}?management=http://{name}:secret@{parts.hostname}:{parts.port}/", world.source)
     one = the(found, "delivery-limit-below-policy")
