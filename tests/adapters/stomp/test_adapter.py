@@ -286,7 +286,7 @@ def test_copies_come_after_their_delay_and_not_much_later(world: StompWorld) -> 
         for count in range(1, 5):
             ear.wait(lambda count=count: len(ear.deliveries) >= count)
             late = time.monotonic() - sent - float(ear.deliveries[count - 1].body)
-            assert 0.0 <= late < 0.5 + 0.35  # a tick, and a machine that is busy
+            assert 0.0 <= late < 0.5 + 1.5  # a tick, and a busy machine
         assert all("scheduledJobId" in delivery.headers for delivery in ear.deliveries)
 
 
