@@ -41,7 +41,7 @@ class RabbitReader(ProtonReader):
         return found
 
     def annotations(self, native: Received, /) -> Mapping[str, Any]:
-        """What a client of AMQP 0-9-1 sent as headers whose names begin with `x-`."""
+        """Return what a client of AMQP 0-9-1 sent as headers whose names begin with `x-`."""
         return {
             name: read(native.raw, at)
             for name, (at, _) in native.annotations.items()
