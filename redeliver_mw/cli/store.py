@@ -104,7 +104,8 @@ def groups(
     from ..operations.listing import GROUP_KEYS, GROUPS
 
     check_limit(limit)
-    if by not in GROUP_KEYS:
+    key = next((one for one in GROUP_KEYS if one == by), None)
+    if key is None:
         raise ConfigError(
             f"there are no groups by {by!r}",
             where="--by",
@@ -112,7 +113,7 @@ def groups(
             code="option-value",
         )
     with opened(store) as there:
-        found = found_groups(there, by, queue=queue, limit=limit or GROUPS)  # type: ignore[arg-type] # checked above
+        found = found_groups(there, key, queue=queue, limit=limit or GROUPS)
     if as_json:
         print_json(
             [

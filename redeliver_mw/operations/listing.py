@@ -21,7 +21,7 @@ from .tables import bodies, headers, letters
 
 LetterState = Literal["waiting", "replaying", "replayed", "archived", "discarded"]
 GroupKey = Literal["fingerprint", "source", "error", "app", "day"]
-GROUP_KEYS: Final[tuple[str, ...]] = get_args(GroupKey)
+GROUP_KEYS: Final[tuple[GroupKey, ...]] = get_args(GroupKey)
 PAGE: Final = 100
 GROUPS: Final = 100
 _DAY_US: Final = 86_400_000_000

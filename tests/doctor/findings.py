@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from redeliver_mw.clock import Moment, SystemClock
 from redeliver_mw.doctor import CHECKS, Finding, FindingStatus, examine
@@ -31,10 +32,10 @@ def unique(name: str) -> str:
     return f"doctor.{name}.{uuid.uuid4().hex[:12]}"
 
 
-def examined(url: str, source: str = "", policy: RedeliveryPolicy = POLICY, **options: object) -> list[Finding]:
+def examined(url: str, source: str = "", policy: RedeliveryPolicy = POLICY, **options: Any) -> list[Finding]:
     """The findings about one source, or about none, with ids and cures as they are promised."""
     sources = [Destination.parse(source)] if source else []
-    found = examine(url, policies=policy, sources=sources, **options)  # type: ignore[arg-type]
+    found = examine(url, policies=policy, sources=sources, **options)
     check_form(found)
     return found
 

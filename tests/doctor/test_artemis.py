@@ -40,15 +40,20 @@ ADDRESS_SETTINGS = "".join(
 
 
 @pytest.fixture(scope="module")
-def artemis_set_up() -> Iterator[Broker]:
-    """One with an acceptor for a single connection, and with all these settings."""
+def narrow_port() -> int:
+    """The port of an acceptor for a single connection."""
     [port] = free_ports(1)
-    acceptor = f'<acceptor name="one">tcp://127.0.0.1:{port}?protocols=AMQP;connectionsAllowed=1</acceptor>'
+    return port
+
+
+@pytest.fixture(scope="module")
+def artemis_set_up(narrow_port: int) -> Iterator[Broker]:
+    """One with an acceptor for a single connection, and with all these settings."""
+    acceptor = f'<acceptor name="one">tcp://127.0.0.1:{narrow_port}?protocols=AMQP;connectionsAllowed=1</acceptor>'
     try:
         made = broker("artemis", version="2.44", address_settings=ADDRESS_SETTINGS, acceptors=acceptor)
     except BrokerMissing as missing:
         not_to_be_had(missing)
-    made.narrow_port = port  # type: ignore[attr-defined]
     with made:
         queue(made, "returned")
         yield made
@@ -215,8 +220,8 @@ def test_a_broker_that_keeps_nothing_and_lets_everybody_in_is_found(careless: Br
     assert "anonymous" in the(found, "credentials-not-checked").cure
 
 
-def test_too_few_connections_are_found(artemis_set_up: Broker) -> None:
-    narrow = artemis_set_up.url.replace(str(artemis_set_up.port), str(artemis_set_up.narrow_port))  # type: ignore[attr-defined]
+def test_too_few_connections_are_found(artemis_set_up: Broker, narrow_port: int) -> None:
+    narrow = artemis_set_up.url.replace(str(artemis_set_up.port), str(narrow_port))
     one = the(examined(narrow, probe=False), "connections-limited")
     assert one.status is WRONG
     assert "at least two connections" in one.cure
@@ -230,10 +235,10 @@ def test_clocks_that_differ_are_found(artemis_set_up: Broker) -> None:
 
 
 @pytest.fixture(scope="module")
-def limited(artemis_set_up: Broker) -> str:
+def limited(artemis_set_up: Any) -> str:
     """The URL of a user who may do all, but not everywhere."""
     one = artemis_set_up
-    folder = one.data  # type: ignore[attr-defined]
+    folder = one.data
     with (folder / "users.properties").open("a") as users, (folder / "roles.properties").open("a") as roles:
         users.write("limited=secret\nblind=secret\n")
         roles.write("some=limited\nblind=blind\n")

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import select, text
@@ -14,7 +16,7 @@ from sqlalchemy import select, text
 from redeliver_mw.errors import ConfigError, StoreError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Store, counts, groups, page, show
-from redeliver_mw.operations.listing import _civil
+from redeliver_mw.operations.listing import GroupKey, _civil
 from redeliver_mw.operations.tables import headers, letters
 from tests.operations.taking import put, rows, shelf
 from tests.pipeline.letters import letter
@@ -50,10 +52,10 @@ def filled(store: Store) -> Store:
     return store
 
 
-def all_pages(store: Store, limit: int, **wanted: str) -> list[list[str]]:
+def all_pages(store: Store, limit: int, **wanted: Any) -> list[list[str]]:
     found, cursor = [], None
     while True:
-        one = page(store, limit=limit, cursor=cursor, **wanted)  # type: ignore[arg-type]
+        one = page(store, limit=limit, cursor=cursor, **wanted)
         found.append([letter.dl_id for letter in one.letters])
         cursor = one.next_cursor
         if cursor is None:
@@ -113,15 +115,16 @@ def test_a_cursor_far_beyond_all_letters_ends_the_list(filled: Store) -> None:
         ("day", lambda number: died(number).strftime("%Y-%m-%d")),
     ],
 )
-def test_groups_count_what_has_a_key_in_common_the_largest_first(filled: Store, by: str, key: object) -> None:
-    assert callable(key)
-    found = groups(filled, by)  # type: ignore[arg-type]
+def test_groups_count_what_has_a_key_in_common_the_largest_first(
+    filled: Store, by: GroupKey, key: Callable[[int], str | None]
+) -> None:
+    found = groups(filled, by)
     assert {one.key: one.letters for one in found} == Counter(map(key, range(NUMBER)))
     assert [one.letters for one in found] == sorted((one.letters for one in found), reverse=True)
     for one in found:
         times = [died(number).timestamp() * 1e6 for number in range(NUMBER) if key(number) == one.key]
         assert (one.first_us, one.last_us) == (min(times), max(times))
-    assert len(groups(filled, by, limit=1)) == 1  # type: ignore[arg-type]
+    assert len(groups(filled, by, limit=1)) == 1
 
 
 def test_days_are_those_of_the_calendar_and_go_on_beyond_it() -> None:

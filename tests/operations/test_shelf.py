@@ -104,7 +104,8 @@ def test_a_letter_that_cannot_be_packed_stays_and_is_counted_with_the_reason(sto
             return getattr(plain.reader, name)
 
     plain = make_delivery(b"x", message_id="m1")
-    odd = Delivery(DLQ, 1, None, False, plain.native, Unpackable())  # type: ignore[arg-type]
+    reader: Any = Unpackable()
+    odd = Delivery(DLQ, 1, None, False, plain.native, reader)
     one = shelf(store)
     good = letter(b"y", copy_id="c1")
     assert one.keep(1, [odd, good]) == [good]
