@@ -35,6 +35,7 @@ def test_the_page_about_crashes_shows_what_becomes_of_the_lamps_and_of_the_bomb(
     with Running(tmp_path, *words, extra={"REDELIVER_URL": rabbitmq43.url}) as running:
         with connect(rabbitmq43.url) as session:
             wait_for(session, queue)
+            wait_for(session, f"DLQ.{queue}")
             for number in range(10):
                 session.publish(queue, b"bomb" if number == 5 else b"lamp", message_id=str(number))
             letter = session.receive(f"DLQ.{queue}", timeout=90)

@@ -330,7 +330,7 @@ def _drift(
                     yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
                     return
                 continue
-            chance = times * found.within(name, Z95)
+            chance = times * found.within_apart(name, Z95)
             if name == "now attempts_per_message":
                 allowed = ATTEMPTS_OFF * whole[name] + chance
             else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,14 @@ Stretch = Literal["the first half", "the second", "the first three quarters", "t
 
 @dataclass(frozen=True)
 class Blocks:
-    """Histories cut into stretches of time: `number` is the block of each history, `weights` the messages of each."""
+    """Histories cut into stretches of time: `number` is the block of each history, `weights` the messages of each.
+
+    `late` says which blocks have more messages in the second half of the time than in the first.
+    """
 
     number: Ints
     weights: Floats
+    late: Bools
 
     @property
     def effective(self) -> float:
@@ -47,15 +51,27 @@ class Blocks:
 
 @dataclass(frozen=True)
 class StandardErrors:
-    """The standard errors of some numbers, and the degrees of freedom behind them."""
+    """Holds the standard errors of some numbers, and the degrees of freedom behind them.
+
+    `errors` are those of one world. `errors_apart` are those of a world that may have changed in the middle of the
+    time: what one half differs from the other by is not taken for chance, as in a test of two samples.
+    """
 
     errors: Mapping[str, float]
+    errors_apart: Mapping[str, float]
     freedom: float
 
     def within(self, name: str, z: float) -> float:
         """Return by how much a number may be off to either side; `z` says how sure that is."""
-        error = self.errors.get(name, math.inf)
-        return 0.0 if error == 0 else student(z, self.freedom) * error
+        return _within(self.errors.get(name, math.inf), z, self.freedom)
+
+    def within_apart(self, name: str, z: float) -> float:
+        """Return the same without what the two halves of the time differ by."""
+        return _within(self.errors_apart.get(name, math.inf), z, self.freedom - 1)
+
+
+def _within(error: float, z: float, freedom: float) -> float:
+    return 0.0 if error == 0 else student(z, freedom) * error
 
 
 def blocks_of(histories: Observations, outage_share: float = 0.0) -> Blocks:
@@ -63,7 +79,10 @@ def blocks_of(histories: Observations, outage_share: float = 0.0) -> Blocks:
     slices = int(histories.slice.max(initial=0)) + 1
     length = max(1, math.ceil(slices / MOST), math.ceil(outage_share * slices) + (1 if outage_share > 0 else 0))
     numbers = np.minimum(histories.slice // length, max(slices // length - 1, 0))
-    return Blocks(numbers, summed(numbers, histories.n, 0))
+    weights = summed(numbers, histories.n, 0)
+    _, second = halves(histories)
+    late: Bools = 2 * summed(numbers, histories.n * second, 0) > weights
+    return Blocks(numbers, weights, late)
 
 
 def spread(blocks: Blocks, whole: Statistics, without: Callable[[Bools], Statistics]) -> StandardErrors:
@@ -74,12 +93,15 @@ def spread(blocks: Blocks, whole: Statistics, without: Callable[[Bools], Statist
     full = np.flatnonzero(blocks.weights)
     answers = [without(blocks.number == one) for one in full]
     names = [name for name in whole if all(name in answer for answer in answers)]
-    errors = dict.fromkeys(whole, math.inf)
+    errors, apart = dict.fromkeys(whole, math.inf), dict.fromkeys(whole, math.inf)
     if len(full) > 1:
-        part = blocks.weights[full] / blocks.weights.sum()
+        part, late = blocks.weights[full] / blocks.weights.sum(), blocks.late[full]
         for name in names:
-            errors[name] = _error(whole[name], np.array([answer[name] for answer in answers]), part)
-    return StandardErrors(errors, max(blocks.effective - 1, 1.0))
+            found = _pseudo_values(whole[name], np.array([answer[name] for answer in answers]), part)
+            errors[name] = _error(found)
+            if len(full) > 2:
+                apart[name] = _error_apart(found, part, late)
+    return StandardErrors(errors, apart, max(blocks.effective - 1, 1.0))
 
 
 def with_sampling(
@@ -149,9 +171,32 @@ def student(z: float, freedom: float) -> float:
     return sum(terms)
 
 
-def _error(whole: float, without: Floats, part: Floats) -> float:
+class _PseudoValues(NamedTuple):
+    """Holds the pseudo-values of a number, one for each block, their centre, and how many such blocks a whole has."""
+
+    values: Floats
+    estimate: float
+    times: Floats
+
+
+def _pseudo_values(whole: float, without: Floats, part: Floats) -> _PseudoValues:
     # Busing, Meijer and van der Leeden, 1999: pseudo-values weighted by the size of what was left out
-    count, times = len(part), 1 / part
-    estimate = count * whole - float(((1 - part) * without).sum())
-    pseudo = times * whole - (times - 1) * without
-    return math.sqrt(float(((pseudo - estimate) ** 2 / (times - 1)).sum()) / count)
+    times = 1 / part
+    estimate = len(part) * whole - float(((1 - part) * without).sum())
+    return _PseudoValues(times * whole - (times - 1) * without, estimate, times)
+
+
+def _error(found: _PseudoValues) -> float:
+    return math.sqrt(float(((found.values - found.estimate) ** 2 / (found.times - 1)).sum()) / len(found.values))
+
+
+def _error_apart(found: _PseudoValues, part: Floats, late: Bools) -> float:
+    """Return the error with each half about its own centre, which takes one more degree of freedom."""
+    count = len(part)
+    centres = np.full(count, found.estimate)
+    for half in (late, ~late):
+        if half.any():
+            centres[half] = float((part[half] * found.values[half]).sum() / part[half].sum())
+    return math.sqrt(
+        float(((found.values - centres) ** 2 / (found.times - 1)).sum()) / count * (count - 1) / (count - 2)
+    )

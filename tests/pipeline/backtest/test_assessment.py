@@ -208,10 +208,27 @@ def test_outages_make_the_bounds_as_wide_as_resampling_them_does() -> None:
 def test_the_error_of_a_mean_is_the_one_of_the_textbook() -> None:
     """Blocks of one size: the jackknife of a mean is its usual standard error, exactly."""
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0, 6.0, 2.0, 7.0])
-    blocks = Blocks(np.arange(8), np.ones(8))
+    blocks = Blocks(np.arange(8), np.ones(8), np.arange(8) >= 4)
     found = spread(blocks, {"mean": values.mean()}, lambda left_out: {"mean": float(values[~left_out].mean())})
     assert found.errors["mean"] == pytest.approx(values.std(ddof=1) / math.sqrt(8))
     assert found.freedom == pytest.approx(7.0)
+    # two samples of four: their pooled variance has six degrees of freedom
+    pooled = (values[:4].var() * 4 + values[4:].var() * 4) / 6
+    assert found.errors_apart["mean"] == pytest.approx(math.sqrt(pooled / 8))
+
+
+def test_what_one_half_differs_from_the_other_by_is_not_taken_for_chance() -> None:
+    """With a step in the middle, the usual error grows with the step, and the error of the two halves does not."""
+    noise = np.array([0.3, -0.2, 0.1, -0.1, 0.2, -0.3, -0.1, 0.1])
+    late = np.arange(8) >= 4
+    found = []
+    for step in (0.0, 10.0):
+        values = noise + step * late
+        blocks = Blocks(np.arange(8), np.ones(8), late)
+        found.append(spread(blocks, {"mean": values.mean()}, lambda out, v=values: {"mean": float(v[~out].mean())}))
+    without, with_step = found
+    assert with_step.errors["mean"] > 10 * without.errors["mean"]
+    assert with_step.errors_apart["mean"] == pytest.approx(without.errors_apart["mean"])
 
 
 @pytest.mark.parametrize(
