@@ -120,6 +120,8 @@ def clean(text: str) -> str:
     """Return text that UTF-8 and every store can carry: lone surrogates and NUL are spelled out in letters."""
     if "\x00" in text:
         text = text.replace("\x00", "\\x00")
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -47,9 +47,10 @@ class PikaReader:
     def headers_bytes(self, native: Native, /) -> int:
         properties = native[1]
         if isinstance(properties, RawProperties):
+            size = properties.headers_size  # quick as long as nobody has looked at the headers
             if isinstance(properties.headers, WireTable):
                 raise NotCopyable("it cannot be sent again as it is: the name of a header comes twice in it")
-            return properties.headers_size
+            return size
         try:
             return len(encode_table(named(properties.headers or {})))
         except NotEncodable as error:
@@ -154,7 +155,10 @@ def named(headers: Mapping[Any, Any]) -> dict[str, Any]:
 
     pika 1.4 gives them as bytes, in nested tables too.
     """
-    return {_name(name): _named_within(value) for name, value in headers.items()}
+    return {
+        name if type(name) is str else _name(name): value if type(value) is str else _named_within(value)
+        for name, value in headers.items()
+    }
 
 
 def _name(name: Any) -> Any:

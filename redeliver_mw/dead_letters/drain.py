@@ -61,7 +61,8 @@ class TakenLetter:
 class QueueDrain:
     """Drains as an adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` at once.
 
-    `stopped` is called regularly; the share ends when it returns True. With `waits`, neither an empty queue nor a lost
+    At most `batch` letters are unsettled, too. With `early`, letters are stored as soon as there are so many, and the
+    broker delivers the rest of the window meanwhile. `stopped` is called regularly; the share ends when it returns True. With `waits`, neither an empty queue nor a lost
     connection is an end: the drain waits for more letters.
     """
 
@@ -73,14 +74,15 @@ class QueueDrain:
         *,
         quota: int,
         batch: int = BATCH,
+        early: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
         waits: bool = False,
     ) -> None:
         self._waits = waits
         self._adapter, self._dlq, self._store = adapter, dlq, store
         self._quota, self._stopped = quota, stopped
-        # As few batches as possible, of equal size, so that the last window reaches hardly beyond the quota.
-        self._prefetch = -(-quota // -(-quota // batch))
+        self._prefetch = min(batch, quota)
+        self._early = min(early or batch, self._prefetch)
         # Some brokers have two queues for one subscription.
         self._window = self._prefetch * (2 if dlq.subscription else 1)
         self._inputs: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -193,20 +195,33 @@ class QueueDrain:
         if self._stopped():
             self._over, self._rest = True, "it was asked to stop"
             return
-        seen = self._kept + len(self._stay) + len(self._hand)
-        if self._hand and (
-            seen >= self._quota or len(self._hand) + len(self._stay) >= self._prefetch or self._bytes >= LARGE
-        ):
-            self._keep()
+        if number := self._due():
+            self._keep(number)
         if self._kept + len(self._stay) >= self._quota:
             self._over = True
         elif len(self._stay) >= self._prefetch:
             self._over, self._rest = True, f"{len(self._stay)} letters that stay are in the way of the others"
 
-    def _keep(self) -> None:
-        """Store the letters in hand, and settle them after that."""
-        hand = self._hand[: self._quota - self._kept - len(self._stay)]
-        self._hand, self._bytes = [], 0
+    def _due(self) -> int:
+        """Return how many letters in hand are to be stored now.
+
+        For each letter that is settled the broker delivers another one. So letters are left in hand if settling them
+        would bring letters beyond the quota; they are stored together with the last ones.
+        """
+        there = len(self._hand)
+        wanted = self._quota - self._kept - len(self._stay)
+        if there >= wanted:
+            return wanted
+        room = self._quota - self._kept - self._prefetch
+        full = there >= self._early or there + len(self._stay) >= self._prefetch
+        if full and room > 0:
+            return min(there, room)
+        return there if self._bytes >= LARGE else 0
+
+    def _keep(self, number: int) -> None:
+        """Store so many of the letters in hand, and settle them after that."""
+        hand, self._hand = self._hand[:number], self._hand[number:]
+        self._bytes = sum(len(delivery.body) for delivery in self._hand)
         kept = self._store.keep(self._generation, hand)
         if self._kept + len(self._stay) + len(hand) >= self._quota and isinstance(self._adapter, SupportsPause):
             self._adapter.rest(self._dlq, lambda: None)  # otherwise new letters would come for those settled now
@@ -224,7 +239,7 @@ class QueueDrain:
 
     def _nothing_came(self) -> None:
         if self._hand:
-            return self._keep()
+            return self._keep(len(self._hand))
         if self._waits and self._connected_once:
             return
         self._waited += QUIET

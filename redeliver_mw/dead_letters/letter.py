@@ -48,7 +48,12 @@ class DeadLetterInfo:
     generation: int = 0  # how often it has been replayed
     replay_id: str = ""  # of the last replay
     body_bytes: int = 0
-    history: history.AttemptHistory = ()  # its last attempts, oldest first
+    history_text: str = ""  # the header `redeliver_history`
+
+    @property
+    def history(self) -> history.AttemptHistory:
+        """Return the last attempts, oldest first."""
+        return history.read(self.history_text)
 
 
 def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
@@ -81,7 +86,7 @@ def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
         generation=_number(delivery, "generation") if evidence else 0,
         replay_id=_text(delivery, "replay_id") if evidence else "",
         body_bytes=len(delivery.body),
-        history=history.read(_text(delivery, "history")) if counted else (),
+        history_text=_text(delivery, "history") if counted else "",
     )
 
 
@@ -164,4 +169,6 @@ def _text(delivery: Delivery, name: str) -> str:
 
 
 def _plain(value: Any) -> str:
+    if type(value) is str:
+        return value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 
 from sqlalchemy import Connection, Table, delete, insert, select, update
@@ -27,10 +28,11 @@ from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import OperationState, begin_operation, count_done, end_operation, now_us
 from .recognition import forget_doubts, recognise, remove_whole
 from .store import Store
-from .tables import batches, bodies, counters, headers, letters
+from .tables import batches, bodies, counters, headers, letters, own_headers
 
 KIND = "collect"
 ENDLESS = 2**62  # letters, which no queue holds
+AT_ONCE = 100  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
 Progress = Callable[[str, int, int | None], None]
 """Is given a queue, the letters that were taken off it, and how many there were at the start (None: no end)."""
 
@@ -201,7 +203,16 @@ class Collect:
     ) -> CollectedQueue:
         adapter = self._adapters()
         shelf = ShelfInStore(self._store, operation, queue, adapter, self._progress_of(queue, found))
-        drain = QueueDrain(adapter, queue, shelf, quota=quota, batch=self._batch, stopped=self._is_stopped, waits=waits)
+        drain = QueueDrain(
+            adapter,
+            queue,
+            shelf,
+            quota=quota,
+            batch=self._batch,
+            early=max(1, self._batch // 2),
+            stopped=self._is_stopped,
+            waits=waits,
+        )
         taken = drain.run()
         shelf.finish()
         rest = "" if self._stop.is_set() else taken.rest
@@ -303,7 +314,8 @@ class ShelfInStore:
         if found.new:
             _insert(connection, letters, [one.letter for one in found.new])
             _insert(connection, bodies, [one.body for one in found.new])
-            _insert(connection, headers, [row for one in found.new for row in one.headers])
+            _insert(connection, own_headers, [row for one in found.new for row in one.own])
+            _insert(connection, headers, [row for one in found.new for row in one.foreign])
         if any(one.letter["known_by"] != "copy" for one in rows):
             line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": at_us}
             connection.execute(insert(batches).values(broker=shelf.broker, queue=shelf.queue.short, **line))
@@ -318,13 +330,23 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     """Insert rows that have a value for each column.
 
     SQLAlchemy only writes the statement: it would look at each value of each row, which takes longer than the database.
+    SQLite gets as many rows as possible with one statement: Python's lock is free while a statement runs, and in
+    between the adapter's thread could keep it for some milliseconds each time.
     """
     if not rows:
         return
     compiled = insert(table).compile(dialect=connection.dialect)
-    places = compiled.positiontup  # None: the driver takes values by name
-    values = rows if places is None else list(map(itemgetter(*places), rows))
-    connection.exec_driver_sql(str(compiled), values)
+    places = compiled.positiontup
+    if places is None:  # the driver takes values by name
+        connection.exec_driver_sql(str(compiled), rows)
+        return
+    statement, values = str(compiled), list(map(itemgetter(*places), rows))
+    whole = len(values) - len(values) % AT_ONCE
+    many = statement + f", ({', '.join('?' * len(places))})" * (AT_ONCE - 1)
+    for at in range(0, whole, AT_ONCE):
+        connection.exec_driver_sql(many, tuple(chain.from_iterable(values[at : at + AT_ONCE])))
+    if whole < len(values):
+        connection.exec_driver_sql(statement, values[whole:])
 
 
 def _take_numbers(connection: Connection, number: int) -> int:

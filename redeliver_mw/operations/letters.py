@@ -9,6 +9,7 @@ are cleaned and, in indexes, bounded. The exact letter is in the table of bodies
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ from ..message import Delivery, Destination
 from ..redaction import clean, trim_utf8
 from ..redelivery.headers import PREFIX
 from .filters.matching import header_number
+from .tables import is_own_header
 
 NAME_CHARS: Final = 255
 TEXT_CHARS: Final = 1000
@@ -27,6 +29,10 @@ _NAME_BYTES, _TEXT_BYTES = 500, 2000  # together less than an index takes
 _SOURCE_BYTES: Final = 2000
 _SHORT_BYTES: Final = 500
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+_FEW = 100  # headers whose names are worth to be remembered
+_BEGIN_A_NUMBER = frozenset("-0123456789")  # how the text of every number begins
+_to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
 
 Row = dict[str, Any]
 
@@ -40,16 +46,28 @@ class Shelf(NamedTuple):
 
 
 class StoreRows(NamedTuple):
-    """Holds the rows of one letter, without its number."""
+    """Holds the rows of one letter, without its number; `own` and `foreign` are those of its headers."""
 
     letter: Row
     body: Row
-    headers: Sequence[Row]
+    own: Sequence[Row]
+    foreign: Sequence[Row]
+
+    @property
+    def headers(self) -> Sequence[Row]:
+        """Return a row for each header, as in the table of headers."""
+        return [*self.foreign, *(row for own in self.own for row in rows_of_own(own["texts"], own["numbers"]))]
 
     def numbered(self, letter_id: int) -> None:
         """Write the letter's number into all of its rows."""
-        for row in (self.letter, self.body, *self.headers):
+        for row in (self.letter, self.body, *self.own, *self.foreign):
             row["letter_id"] = letter_id
+
+
+def rows_of_own(texts: str, numbers: str) -> list[Row]:
+    """Return a row for each header of a row of own headers, as in the table of headers."""
+    number = json.loads(numbers)
+    return [{"name": name, "text": text, "number": number.get(name)} for name, text in json.loads(texts).items()]
 
 
 def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
@@ -57,7 +75,7 @@ def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
     packed = pack(delivery)
     details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
     body = {"redelivered": int(packed.redelivered), "head": packed.head, "body": packed.body}
-    return StoreRows(_letter_row(delivery, shelf, packed, details, now_us), body, _header_rows(delivery, details))
+    return StoreRows(_letter_row(delivery, shelf, packed, details, now_us), body, *_header_rows(delivery, details))
 
 
 def packed_of(queue: str, redelivered: int, head: bytes, body: bytes) -> Packed:
@@ -109,24 +127,41 @@ def _letter_row(delivery: Delivery, shelf: Shelf, packed: Packed, details: Lette
     }
 
 
-def _header_rows(delivery: Delivery, details: LetterDetails) -> list[Row]:
-    """Return a row for each header; of names that are equal when they are cut, the first."""
-    exact = delivery.headers
-    rows: dict[str, Row] = {}
-    for (name, text), value in zip(details.headers.items(), exact.values(), strict=False):
-        short = _short_name(name)
-        if short not in rows:
-            if len(rows) == MOST_HEADERS:
-                break
-            if "\0" in text or len(text) > _TEXT_BYTES // 4:
-                text = trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES)
-            rows[short] = {"name": short, "text": text, "number": header_number(value)}
-    return list(rows.values())
+def _header_rows(delivery: Delivery, details: LetterDetails) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Return the row of own headers, if there are any, and a row for each other one.
+
+    Of names that are equal when they are cut, the first counts.
+    """
+    names = tuple(details.headers)
+    own, foreign = _places(names) if len(names) <= _FEW else _places.__wrapped__(names)
+    texts = [
+        text if len(text) <= _TEXT_BYTES // 4 and "\0" not in text else trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES)
+        for text in details.headers.values()
+    ]
+    values = list(delivery.headers.values())
+    rows = [{"name": name, "text": texts[at], "number": header_number(values[at])} for name, at in foreign]
+    if not own:
+        return (), rows
+    own_texts = {name: texts[at] for name, at in own}
+    numbers = {
+        name: number
+        for name, at in own
+        if texts[at][:1] in _BEGIN_A_NUMBER and (number := header_number(values[at])) is not None
+    }
+    return [{"texts": _to_json(own_texts), "numbers": _to_json(numbers)}], rows
 
 
-@lru_cache(maxsize=4096)
-def _short_name(name: str) -> str:
-    return trim_utf8(clean(name)[:NAME_CHARS], _NAME_BYTES)
+@lru_cache(maxsize=256)
+def _places(names: tuple[str, ...]) -> tuple[Sequence[tuple[str, int]], Sequence[tuple[str, int]]]:
+    """Return the own headers and the others: the name that is stored, and the place among these names.
+
+    Cached, because the letters of one queue have few different sets of names.
+    """
+    first: dict[str, int] = {}
+    for at, name in enumerate(names):
+        first.setdefault(trim_utf8(clean(name)[:NAME_CHARS], _NAME_BYTES), at)
+    kept = list(first.items())[:MOST_HEADERS]
+    return [one for one in kept if is_own_header(one[0])], [one for one in kept if not is_own_header(one[0])]
 
 
 def _text_or_none(value: Any) -> str | None:

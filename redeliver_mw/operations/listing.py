@@ -17,7 +17,7 @@ from ..dead_letters import Packed
 from ..errors import ConfigError, StoreError
 from .letters import packed_of
 from .store import Store
-from .tables import bodies, headers, letters
+from .tables import bodies, headers, letters, own_headers
 
 LetterState = Literal["waiting", "replaying", "replayed", "archived", "discarded"]
 GroupKey = Literal["fingerprint", "source", "error", "app", "day"]
@@ -149,12 +149,14 @@ def show(store: Store, dl_id: str) -> ShownLetter:
     """
     with store.reading() as connection:
         letter = _found(connection, store, dl_id)
-        of_it = connection.execute(
-            select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id)
-        ).all()
+        rows = connection.execute(select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id))
+        of_it = {name: text for name, text in rows}
+        own = connection.execute(select(own_headers.c.texts).where(own_headers.c.letter_id == letter.letter_id))
+        for texts in own.scalars():
+            of_it |= texts
         body = connection.execute(select(bodies).where(bodies.c.letter_id == letter.letter_id)).one()
     return ShownLetter(
-        letter, {row.name: row.text for row in of_it}, packed_of(letter.queue, body.redelivered, body.head, body.body)
+        letter, dict(sorted(of_it.items())), packed_of(letter.queue, body.redelivered, body.head, body.body)
     )
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from .letters import StoreRows
-from .tables import batches, bodies, headers, letters, operations
+from .tables import PARTS, batches, letters, operations
 
 T = TypeVar("T")
 CHUNK = 5000  # values in one statement
@@ -111,7 +111,7 @@ def _remove_if_whole(connection: Connection, batch_id: str) -> int:
         connection.execute(update(letters).where(letters.c.letter_id == first).values(batch_id=batch))
     gone = [copy for _, _, copy, _ in pairs]
     for some in _chunks(gone):
-        for table in (headers, bodies, letters):
+        for table in PARTS:
             connection.execute(delete(table).where(table.c.letter_id.in_(some)))
     connection.execute(delete(batches).where(batches.c.batch_id == batch_id))
     return len(gone)

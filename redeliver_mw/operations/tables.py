@@ -9,9 +9,12 @@ holds, and whatever is shown is redacted where it is shown.
 
 from __future__ import annotations
 
+import re
 from functools import partial
+from typing import Final
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     Connection,
@@ -31,6 +34,7 @@ from ..storage.table_set import BytesColumn, DatabaseErrors, TableSet
 
 metadata = MetaData()
 _ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite's own row id only with this type
+_JSON = JSON().with_variant(postgresql.JSONB(), "postgresql")
 _PLAIN = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")  # ordered by bytes, as in SQLite
 
 versions = Table("redeliver_store_version", metadata, Column("version", Integer, nullable=False))
@@ -95,7 +99,26 @@ bodies = Table(
     Column("body", BytesColumn, nullable=False),
 )
 
-# Headers as texts, for filters and for people. The exact ones are in `head`.
+# Headers as texts, for filters and for people. The exact ones are in `head`. A row and an entry in an index for each
+# header is what storing a letter costs most. So the two dozen that redeliver-mw itself writes on a dead letter, of which
+# those that people look for have columns above, are together in one row of `own_headers`; filters read that without
+# an index.
+_OWN: Final = re.compile(r"redeliver_[a-z0-9_]{1,100}")
+
+
+def is_own_header(name: str) -> bool:
+    """Return whether a header of this name is kept in `own_headers`, and not in `headers`."""
+    return _OWN.fullmatch(name) is not None
+
+
+own_headers = Table(
+    "redeliver_store_own_header",
+    metadata,
+    Column("letter_id", _ID, primary_key=True, autoincrement=False),
+    Column("texts", _JSON, nullable=False),  # by name; a text has at most 1000 characters
+    Column("numbers", _JSON, nullable=False),  # by name, of those whose value is a finite number
+)
+
 headers = Table(
     "redeliver_store_header",
     metadata,
@@ -106,6 +129,9 @@ headers = Table(
     Index("redeliver_store_header_text", "name", "text"),
     sqlite_with_rowid=False,
 )
+
+# All tables that hold a part of a letter; the letter itself is the last.
+PARTS: Final = (headers, own_headers, bodies, letters)
 
 # Batches whose letters may still be in their queue, because it is not known whether the broker has processed their
 # settlement. A line is removed as soon as it is known.

@@ -9,6 +9,7 @@ holds for every table that RabbitMQ can hold. Nothing here does I/O; any thread 
 """
 
 import struct
+from functools import lru_cache
 from math import isfinite
 
 from redeliver_pika.amqp.values import (
@@ -60,14 +61,27 @@ def _read_table(data: bytes, at: int, depth: int) -> tuple[dict[str, object], in
     at, count, table = start, 0, dict[str, object]()
     while at < end:
         key_end = at + 1 + data[at]
-        key = data[at + 1 : key_end].decode("utf-8", "surrogateescape")
-        table[key], at = _read_value(data, key_end, depth)
+        key = _name(data[at + 1 : key_end])
+        if data[key_end] == 0x53:  # S: most values are texts
+            text_start = key_end + 5
+            at = text_start + LENGTH.unpack_from(data, key_end + 1)[0]
+            if at > end:
+                _span(data, key_end + 1)
+            table[key] = text(data[text_start:at])
+        else:
+            table[key], at = _read_value(data, key_end, depth)
         count += 1
     if at != end:
         raise Malformed("an entry runs over the end of its table")
     if count != len(table):
         table = _with_hidden(table, data[start:end], depth)
     return table, end
+
+
+@lru_cache(maxsize=1024)
+def _name(raw: bytes) -> str:
+    """Return the name of an entry. Cached, because a text that was hashed once is a quicker key."""
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _with_hidden(table: dict[str, object], wire: bytes, depth: int) -> WireTable:

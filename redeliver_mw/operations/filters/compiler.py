@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -21,16 +21,17 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
-    exists,
     func,
     not_,
     or_,
+    select,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
+from ..tables import is_own_header, own_headers
 from .fields import FilterField, HeaderField
 from .matching import TESTS, TURNED, ascii_lower
 from .model import (
@@ -57,14 +58,16 @@ _TYPES: Mapping[type, TypeEngine[Any]] = {str: Text(), int: BigInteger(), float:
 
 @dataclass(frozen=True, slots=True)
 class FilterColumns:
-    """Names the tables that a compiled filter reads: that of dead letters, and that of their headers.
+    """Names the tables that a compiled filter reads: that of dead letters, and those of their headers.
 
     `letters` has a column `letter_id` and the column of each field; `headers` has `letter_id`, `name`, `text` and
-    `number`. Both may be aliases. The statement around the filter selects from `letters`.
+    `number`; `own` has `letter_id`, `texts` and `numbers`. All may be aliases. The statement around the filter selects
+    from `letters`.
     """
 
     letters: FromClause
     headers: FromClause
+    own: FromClause = own_headers
 
     def column(self, field: FilterField) -> ColumnElement[Any]:
         """Return the column of a field."""
@@ -117,16 +120,18 @@ def _compiled(condition: Filter, columns: FilterColumns, now_us: int, *, negated
 def _one(condition: Filter, columns: FilterColumns, now_us: int) -> Condition:
     match condition:
         case Presence(HeaderField(name), present):
-            found = _header(columns, name)
+            found = _header(columns, name).found()
             return found if present else not_(found)
         case Presence(FilterField() as field, present):
             return _present(columns, field) if present else not_(_present(columns, field))
         case Comparison(HeaderField(name), sign, value):
-            return _header(columns, name, _compared(columns.headers.c[_header_column(value)], sign, value))
+            header = _header(columns, name)
+            return header.found(_compared(header.column(value), sign, value))
         case Comparison(FilterField() as field, sign, value):
             return and_(_present(columns, field), _holds(columns, field, sign, value, now_us))
         case Membership(HeaderField(name), values):
-            return _header(columns, name, _header_among(columns, values))
+            header = _header(columns, name)
+            return header.found(_header_among(header, values))
         case Membership(FilterField() as field, values):
             return and_(_present(columns, field), _among(columns, field, values, now_us))
     raise TypeError(f"no filter: {condition!r}")
@@ -187,20 +192,40 @@ def _at(column: ColumnElement[Any], sign: Operator, when: FilterTime, now_us: in
     return column >= start
 
 
-def _header(columns: FilterColumns, name: str, *conditions: Condition) -> Condition:
-    headers = columns.headers
-    found = exists().where(
-        headers.c.letter_id == columns.letters.c.letter_id, headers.c.name == _bound(name), *conditions
-    )
-    return cast(Condition, found.correlate_except(headers))
+class _Header(NamedTuple):
+    """Holds where the text and the number of a header are, in which rows of a table, and of which letters."""
+
+    letter: ColumnElement[Any]
+    text: ColumnElement[Any]
+    number: ColumnElement[Any]
+    rows: Condition
+    of: ColumnElement[Any]
+
+    def column(self, value: FilterValue) -> ColumnElement[Any]:
+        """Return what is compared with this value."""
+        return self.text if isinstance(value, str) else self.number
+
+    def found(self, *conditions: Condition) -> Condition:
+        """Return the condition that a letter has the header, and that the other conditions hold for it.
+
+        The header's letters are looked up once, by their index, and not for each letter anew: a filter that selects few
+        letters would look at the headers of nearly all of them before a page is full.
+        """
+        return self.of.in_(select(self.letter).where(self.rows, *conditions).correlate(None))
 
 
-def _header_column(value: FilterValue) -> str:
-    return "text" if isinstance(value, str) else "number"
+def _header(columns: FilterColumns, name: str) -> _Header:
+    of = columns.letters.c.letter_id
+    if is_own_header(name):
+        own = columns.own.c
+        text = own.texts[name].as_string()
+        return _Header(own.letter_id, text, own.numbers[name].as_float(), text.is_not(None), of)
+    headers = columns.headers.c
+    return _Header(headers.letter_id, headers.text, headers.number, headers.name == _bound(name), of)
 
 
-def _header_among(columns: FilterColumns, values: Sequence[FilterValue]) -> Condition:
-    kinds: dict[str, list[FilterValue]] = {}
-    for value in values:
-        kinds.setdefault(_header_column(value), []).append(value)
-    return or_(*(columns.headers.c[name].in_(_bound_list(found)) for name, found in kinds.items()))
+def _header_among(header: _Header, values: Sequence[FilterValue]) -> Condition:
+    texts = [value for value in values if isinstance(value, str)]
+    numbers = [value for value in values if not isinstance(value, str)]
+    columns = ((header.text, texts), (header.number, numbers))
+    return or_(*(column.in_(_bound_list(found)) for column, found in columns if found))

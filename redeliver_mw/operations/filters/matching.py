@@ -99,9 +99,11 @@ def header_number(value: Any) -> float | None:
 
     A text that is nothing but a number counts: on STOMP, all headers are texts. The store writes the same number.
     """
-    value = without_class(value)
+    value = without_class(value) if type(value) is not str else value
     if isinstance(value, str):
-        value = float(value) if NUMBER.fullmatch(value) else None
+        if NUMBER.fullmatch(value) is None:
+            return None
+        value = float(value)
     if value is None or isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:

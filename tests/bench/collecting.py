@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The side that collects dead letters into a store, and then asks the store what a person would ask it."""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.bench.side import Side, Task, memory, play, tell
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+ERRORS = ("TimeoutError", "ConnectionError", "ValueError", "KeyError", "acme.StockError")
+TENANTS = 50
+ASKED = 20  # times for each question
+PAGE = 100
+WHERE = f'header.x-tenant = "tenant-{TENANTS // 2}"'
+NOW_US = round((BEGAN + timedelta(days=30)).timestamp() * 1e6)
+
+
+def headers_of(number: int) -> dict[str, str]:
+    """The headers of a dead letter, as an App on RabbitMQ wrote them after seven failures, and two of the producer's."""
+    died = BEGAN + timedelta(seconds=number % 100_000 * 20)
+    fingerprint = f"{0xD966B6BCABAA92F4 ^ number % 40:016x}"
+    attempts = ",".join(
+        f'{{"t":"{_at(died - timedelta(seconds=64 - 2**n), "milliseconds")}","f":"{fingerprint}","h":"vm","d":{2**n}.0}}'
+        for n in range(7)
+    )
+    return {
+        "original-destination": f"orders.{number % 4}",
+        "redeliver_app": "shop",
+        "redeliver_copy_id": f"{number:032x}",
+        "redeliver_error_fingerprint": fingerprint,
+        "redeliver_error_message": "the database did not answer within 3 s",
+        "redeliver_error_type": ERRORS[number % len(ERRORS)],
+        "redeliver_failures": "7",
+        "redeliver_failures_for": f"orders.{number % 4}",
+        "redeliver_first_attempt_at": _at(died - timedelta(seconds=63)),
+        "redeliver_first_failed_at": _at(died - timedelta(seconds=63)),
+        "redeliver_generation": "0",
+        "redeliver_history": f"[{attempts}]",
+        "redeliver_hop": "3",
+        "redeliver_host": "vm",
+        "redeliver_last_failed_at": _at(died),
+        "redeliver_lineage": f"{number ^ 0xFFFFFFFF:032x}",
+        "redeliver_original_destination": f"orders.{number % 4}",
+        "redeliver_original_kind": "queue",
+        "redeliver_original_message_id": f"m{number}",
+        "redeliver_original_routing_key": f"orders.{number % 4}",
+        "redeliver_policy": "dead after 7 failures; delay 1 s times 2 up to 60 s; queue:DLQ.$",
+        "redeliver_policy_version": "d794211d0577",
+        "redeliver_reason": "exhausted",
+        "x-tenant": f"tenant-{number % TENANTS}",
+        "x-trace": f"{number * 0x9E3779B97F4A7C15 % 2**128:032x}",
+    }
+
+
+def _at(when: datetime, spec: str = "microseconds") -> str:
+    return when.isoformat(timespec=spec).replace("+00:00", "Z")
+
+
+def collected(task: Task) -> None:
+    """Collect a queue into a new SQLite file; the time of the whole call counts."""
+    from redeliver_mw.operations import Store, collect
+
+    assert task.journal is not None
+    file = Path(task.journal).parent / "store.db"
+    sizes: list[tuple[int, float]] = []
+    with Store(f"sqlite:///{file}") as store:
+        cpu, began = time.process_time(), time.perf_counter()
+        done = collect(
+            task.url, [task.queue], store, progress=lambda queue, taken, of: sizes.append((taken, memory()))
+        )
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        assert done.whole, done
+        assert done.queues[0].collected == task.messages, done
+        early = next(size for taken, size in sizes if taken >= task.messages // 10)
+        answers = dict(_questions(store, file))
+    tell(
+        rate=task.messages / seconds,
+        cpu=cpu / task.messages * 1e6,
+        rss=memory(),
+        grown=sizes[-1][1] - early,
+        file=file.stat().st_size / task.messages,
+        **answers,
+    )
+
+
+def _questions(store: Any, file: Path) -> Iterator[tuple[str, float]]:
+    """Seconds of each question to the store, and those of the same question in bare SQL, as the least of several."""
+    from redeliver_mw.operations import groups, page
+    from redeliver_mw.operations.filters.compiler import FilterColumns, compile_filter
+    from redeliver_mw.operations.filters.parser import parse_filter
+    from redeliver_mw.operations.tables import headers, letters
+
+    def filtered() -> Sequence[Any]:
+        where = compile_filter(parse_filter(WHERE), FilterColumns(letters, headers), NOW_US)
+        return page(store, where=where).letters
+
+    newest = "ORDER BY died_us DESC, letter_id DESC LIMIT 101"
+    columns = ", ".join(_columns())
+    with sqlite3.connect(file) as bare:
+        for name, ours, sql in (
+            ("page", lambda: page(store).letters, f"SELECT {columns} FROM redeliver_store_letter"
+             f" WHERE state = 'waiting' {newest}"),
+            ("groups", lambda: groups(store, "fingerprint"), "SELECT fingerprint, count(*), min(died_us), max(died_us),"
+             " max(error_type) FROM redeliver_store_letter WHERE state = 'waiting' GROUP BY fingerprint"
+             " ORDER BY count(*) DESC, max(died_us) DESC LIMIT 100"),
+            ("filter", filtered, f"SELECT {columns} FROM redeliver_store_letter WHERE state = 'waiting' AND letter_id IN"
+             " (SELECT letter_id FROM redeliver_store_header WHERE name = 'x-tenant'"
+             f" AND text = 'tenant-{TENANTS // 2}') {newest}"),
+        ):  # fmt: skip
+            found, expected = ours(), bare.execute(sql).fetchall()
+            assert len(found) == min(len(expected), PAGE), (name, len(found), len(expected))
+            theirs = _seconds(lambda sql=sql: bare.execute(sql).fetchall())
+            yield name, _seconds(ours)
+            yield f"bare {name}", theirs
+
+
+def _columns() -> Sequence[str]:
+    from redeliver_mw.operations.listing import StoredLetter
+
+    return StoredLetter._fields
+
+
+def _seconds(ask: Callable[[], object]) -> float:
+    def once() -> float:
+        began = time.perf_counter()
+        ask()
+        return time.perf_counter() - began
+
+    return statistics.median(once() for _ in range(ASKED))
+
+
+SIDES: dict[str, Side] = {"collect": collected}
+
+if __name__ == "__main__":
+    play(SIDES)
