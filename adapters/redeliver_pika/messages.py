@@ -26,6 +26,7 @@ NAME_BYTES = 255  # of a queue or a routing key
 LONGEST_TTL_MS = 315_360_000_000  # ten years: RabbitMQ closes the channel for more (seen on 3.10.8 and 4.3.6)
 OURS = "redeliver_"
 MARK = "x-opt-"  # before the names of headers that went onto a message as annotations
+MARKED = (MARK + OURS).encode()
 LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
 Native = tuple[Any, Any, bytes]
 
@@ -38,7 +39,10 @@ class PikaReader:
 
     def headers(self, native: Native, /) -> dict[str, Any]:
         """Return the headers. Marks of rabbitmq+proton, on a message that it gave back, replace all headers of ours."""
-        found = named(native[1].headers or {})
+        properties = native[1]
+        found = named(properties.headers or {})
+        if isinstance(properties, RawProperties) and properties.raw is not None and MARKED not in properties.raw:
+            return found
         marks = {name.removeprefix(MARK): value for name, value in found.items() if name.startswith(MARK + OURS)}
         if marks:
             found = {name: value for name, value in found.items() if not name.startswith((OURS, MARK + OURS))} | marks

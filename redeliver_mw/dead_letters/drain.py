@@ -62,8 +62,8 @@ class QueueDrain:
     """Drains as an adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` at once.
 
     At most `batch` letters are unsettled, too. With `early`, letters are stored as soon as there are so many, and the
-    broker delivers the rest of the window meanwhile. `stopped` is called regularly; the share ends when it returns True. With `waits`, neither an empty queue nor a lost
-    connection is an end: the drain waits for more letters.
+    broker delivers the rest of the window meanwhile. `stopped` is called regularly; the share ends when it returns
+    True. With `waits`, neither an empty queue nor a lost connection is an end: the drain waits for more letters.
     """
 
     def __init__(

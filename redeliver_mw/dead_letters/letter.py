@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -58,35 +59,36 @@ class DeadLetterInfo:
 
 def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
     """Return the description of a letter. Never raises for headers that another program wrote."""
-    reason = _text(delivery, "reason")
+    headers = delivery.headers
+    reason = _text(headers, "reason")
     death, foreign = marks_of(delivery) if not reason else (None, None)
     evidence: Evidence = "ours" if reason else "broker" if death else "framework" if foreign and foreign.dead else ""
-    source = _source_of_ours(delivery, capabilities) if reason else death.source if death else None
+    source = _source_of_ours(headers, capabilities) if reason else death.source if death else None
     if foreign and evidence == "framework":
         source = foreign.source
     # A retry copy that the broker dead-lettered still has our count. Headers that a handler forwarded from elsewhere do
     # not belong to this message.
-    counted = evidence == "ours" or (source is not None and _text(delivery, "failures_for") == source.full_name)
-    own_id = _text(delivery, "original_message_id") if evidence else ""
+    counted = evidence == "ours" or (source is not None and _text(headers, "failures_for") == source.full_name)
+    own_id = _text(headers, "original_message_id") if evidence else ""
     theirs = foreign if foreign and not counted else ForeignLetter(framework="")
     return DeadLetterInfo(
-        id=_id(delivery, capabilities, theirs.id),
+        id=_id(delivery, headers, capabilities, theirs.id),
         source=source,
         evidence=evidence,
         problem=_problem(delivery, evidence, source, theirs.problem),
         reason=reason or (death.reason if death else theirs.reason),
         framework=foreign.framework if foreign else "",
         task=foreign.task if foreign else "",
-        failures=_number(delivery, "failures") if counted else theirs.attempts,
-        error_type=_text(delivery, "error_type") if counted else theirs.error_type,
-        error_message=_text(delivery, "error_message") if counted else theirs.error_message,
-        fingerprint=_text(delivery, "error_fingerprint") if counted else theirs.fingerprint,
-        since=_since(delivery) if counted else theirs.since,
+        failures=_number(headers, "failures") if counted else theirs.attempts,
+        error_type=_text(headers, "error_type") if counted else theirs.error_type,
+        error_message=_text(headers, "error_message") if counted else theirs.error_message,
+        fingerprint=_text(headers, "error_fingerprint") if counted else theirs.fingerprint,
+        since=_since(headers) if counted else theirs.since,
         original_message_id=own_id or delivery.message_id,
-        generation=_number(delivery, "generation") if evidence else 0,
-        replay_id=_text(delivery, "replay_id") if evidence else "",
+        generation=_number(headers, "generation") if evidence else 0,
+        replay_id=_text(headers, "replay_id") if evidence else "",
         body_bytes=len(delivery.body),
-        history_text=_text(delivery, "history") if counted else "",
+        history_text=_text(headers, "history") if counted else "",
     )
 
 
@@ -100,15 +102,15 @@ def _problem(delivery: Delivery, evidence: Evidence, source: Destination | None,
     return ""
 
 
-def _source_of_ours(delivery: Delivery, capabilities: Capabilities) -> Destination | None:
+def _source_of_ours(headers: Mapping[str, Any], capabilities: Capabilities) -> Destination | None:
     """Return the source from our own headers.
 
     Parts that they omit come from the address that a plain client sends to.
     """
-    name, kind = _text(delivery, "original_destination"), _text(delivery, "original_kind") or "queue"
-    address = _plain(delivery.headers.get("original-destination", ""))
+    name, kind = _text(headers, "original_destination"), _text(headers, "original_kind") or "queue"
+    address = _plain(headers.get("original-destination", ""))
     if kind == "topic":
-        return _subscription(name, _text(delivery, "failures_for"), address, capabilities)
+        return _subscription(name, _text(headers, "failures_for"), address, capabilities)
     return Destination(name) if name else _parsed(address, capabilities)
 
 
@@ -142,30 +144,30 @@ def _words(template: str, address: str) -> dict[str, str] | None:
     return found.groupdict() if found else None
 
 
-def _id(delivery: Delivery, capabilities: Capabilities, framework_id: str) -> str:
-    if known := _text(delivery, "copy_id") or delivery.message_id or framework_id:
+def _id(delivery: Delivery, headers: Mapping[str, Any], capabilities: Capabilities, framework_id: str) -> str:
+    if known := _text(headers, "copy_id") or delivery.message_id or framework_id:
         return known
     # Leave out what changes between two looks at the same letter.
-    kept = {name: value for name, value in delivery.headers.items() if name not in capabilities.strip}
+    kept = {name: value for name, value in headers.items() if name not in capabilities.strip}
     seed = f"{delivery.destination}\0{sorted(kept.items(), key=repr)!r}\0".encode("utf-8", "backslashreplace")
     return hashlib.sha256(seed + delivery.body).hexdigest()[:32]
 
 
-def _since(delivery: Delivery) -> float | None:
+def _since(headers: Mapping[str, Any]) -> float | None:
     try:
-        when = datetime.fromisoformat(_text(delivery, "last_failed_at"))
+        when = datetime.fromisoformat(_text(headers, "last_failed_at"))
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
-def _number(delivery: Delivery, name: str) -> int:
-    text = _text(delivery, name)
+def _number(headers: Mapping[str, Any], name: str) -> int:
+    text = _text(headers, name)
     return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
-def _text(delivery: Delivery, name: str) -> str:
-    return _plain(delivery.headers.get(PREFIX + name, ""))
+def _text(headers: Mapping[str, Any], name: str) -> str:
+    return _plain(headers.get(PREFIX + name, ""))
 
 
 def _plain(value: Any) -> str:

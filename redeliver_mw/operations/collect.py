@@ -32,7 +32,7 @@ from .tables import batches, bodies, counters, headers, letters, own_headers
 
 KIND = "collect"
 ENDLESS = 2**62  # letters, which no queue holds
-AT_ONCE = 100  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
+AT_ONCE = 250  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
 Progress = Callable[[str, int, int | None], None]
 """Is given a queue, the letters that were taken off it, and how many there were at the start (None: no end)."""
 

@@ -148,7 +148,7 @@ def _header_rows(delivery: Delivery, details: LetterDetails) -> tuple[Sequence[R
         for name, at in own
         if texts[at][:1] in _BEGIN_A_NUMBER and (number := header_number(values[at])) is not None
     }
-    return [{"texts": _to_json(own_texts), "numbers": _to_json(numbers)}], rows
+    return [{"texts": _to_json(own_texts), "numbers": _to_json(numbers) if numbers else "{}"}], rows
 
 
 @lru_cache(maxsize=256)

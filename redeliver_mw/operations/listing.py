@@ -149,8 +149,12 @@ def show(store: Store, dl_id: str) -> ShownLetter:
     """
     with store.reading() as connection:
         letter = _found(connection, store, dl_id)
-        rows = connection.execute(select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id))
-        of_it = {name: text for name, text in rows}
+        of_it = {
+            row.name: row.text
+            for row in connection.execute(
+                select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id)
+            )
+        }
         own = connection.execute(select(own_headers.c.texts).where(own_headers.c.letter_id == letter.letter_id))
         for texts in own.scalars():
             of_it |= texts

@@ -41,7 +41,7 @@ class Store:
 
     def __init__(self, url: str, *, create: bool = True, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self._create = create
-        self._database = Database(url, STORE, busy_timeout=busy_timeout)
+        self._database = Database(url, STORE, busy_timeout=busy_timeout, large=True)
         if self._database.is_sqlite and self._database.file is None:
             raise STORE.errors.url(
                 "a store in memory would lose the letters that it takes from a queue",

@@ -80,15 +80,11 @@ letters = Table(
     Index("redeliver_store_letter_fingerprint", "state", "fingerprint"),
     Index("redeliver_store_letter_source", "state", "source"),
     Index("redeliver_store_letter_base", "base_id", "ordinal", unique=True),
-    Index("redeliver_store_letter_batch", "batch_id"),
 )
 
-Index(
-    "redeliver_store_letter_again",
-    letters.c.again_of,
-    sqlite_where=letters.c.again_of.is_not(None),
-    postgresql_where=letters.c.again_of.is_not(None),
-)
+for _name, _column in (("batch", letters.c.batch_id), ("again", letters.c.again_of)):  # most letters have neither
+    _there = _column.is_not(None)
+    Index(f"redeliver_store_letter_{_name}", _column, sqlite_where=_there, postgresql_where=_there)
 
 bodies = Table(
     "redeliver_store_body",
@@ -100,9 +96,9 @@ bodies = Table(
 )
 
 # Headers as texts, for filters and for people. The exact ones are in `head`. A row and an entry in an index for each
-# header is what storing a letter costs most. So the two dozen that redeliver-mw itself writes on a dead letter, of which
-# those that people look for have columns above, are together in one row of `own_headers`; filters read that without
-# an index.
+# header would be the larger part of what it costs to store a letter. So the two dozen that redeliver-mw itself writes
+# on a dead letter are together in one row of `own_headers`, which filters read without an index; what people look for
+# among them has a column above.
 _OWN: Final = re.compile(r"redeliver_[a-z0-9_]{1,100}")
 
 

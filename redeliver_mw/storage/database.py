@@ -25,6 +25,7 @@ from .table_set import ErrorOfTables, TableSet, prepare
 
 _POSTGRESQL_TIME = "SELECT EXTRACT(EPOCH FROM clock_timestamp())"
 NOT_OPEN = -1, -1  # the inode of no file
+_LARGE_CACHE, _LARGE_LOG = 8000, 4000  # KiB; pages of 4 KiB
 
 
 class SqliteProblem(NamedTuple):
@@ -62,17 +63,26 @@ class Database:
 
     `tables`: the tables that `open` prepares, and the errors that this database raises. `busy_timeout`: seconds to wait
     for another program's lock. `lasting`: committed data survives a power cut; without it, committed data survives the
-    death of the program only, at a lower cost. Raises ConfigError or MissingExtra for an invalid URL. "LimboError"
-    below stands for the error of these tables.
+    death of the program only, at a lower cost. `large`: transactions write megabytes, so SQLite keeps more pages in
+    memory, and writes them back from its log less often. Raises ConfigError or MissingExtra for an invalid URL.
+    "LimboError" below stands for the error of these tables.
     """
 
-    def __init__(self, url: str, tables: TableSet = LIMBO, *, busy_timeout: float = 5.0, lasting: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        tables: TableSet = LIMBO,
+        *,
+        busy_timeout: float = 5.0,
+        lasting: bool = True,
+        large: bool = False,
+    ) -> None:
         self.tables, self._errors = tables, tables.errors
         self.url = _parsed(url, tables)
         self.where = redact_url(url)
         self._folder = Path.cwd()  # the folder of a relative name, wherever the program goes later
         self._busy_timeout = busy_timeout
-        self._lasting = lasting
+        self._lasting, self._large = lasting, large
         self.lock = threading.RLock()
         self._engine: Engine | None = None
         self._opened: tuple[int, int] | None = None  # the file that was opened
@@ -177,6 +187,8 @@ class Database:
             if durable:
                 connected = partial(_sqlite_connected, lasting=self._lasting, patience=self._busy_timeout)
                 event.listen(engine, "connect", connected)
+            if self._large:
+                event.listen(engine, "connect", _sqlite_for_large)
             event.listen(engine, "connect", _sqlite_left_alone)
             event.listen(engine, "begin", _sqlite_begins)
             return engine
@@ -246,6 +258,12 @@ def _sqlite_connected(connection: Any, _: object, *, lasting: bool, patience: fl
     with closing(connection.cursor()) as cursor:
         _write_ahead(cursor, time.monotonic() + patience)
         cursor.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
+
+
+def _sqlite_for_large(connection: Any, _: object) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"PRAGMA cache_size=-{_LARGE_CACHE}")
+        cursor.execute(f"PRAGMA wal_autocheckpoint={_LARGE_LOG}")
 
 
 def _write_ahead(cursor: sqlite3.Cursor, until: float) -> None:

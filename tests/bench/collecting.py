@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,16 @@ ERRORS = ("TimeoutError", "ConnectionError", "ValueError", "KeyError", "acme.Sto
 TENANTS = 50
 ASKED = 20  # times for each question
 PAGE = 100
-WHERE = f'header.x-tenant = "tenant-{TENANTS // 2}"'
+TENANT = f"tenant-{TENANTS // 2}"
 NOW_US = round((BEGAN + timedelta(days=30)).timestamp() * 1e6)
 
 
 def headers_of(number: int) -> dict[str, str]:
-    """The headers of a dead letter, as an App on RabbitMQ wrote them after seven failures, and two of the producer's."""
+    """The headers of a dead letter of an App on RabbitMQ, after seven failures, and two of its producer's."""
     died = BEGAN + timedelta(seconds=number % 100_000 * 20)
     fingerprint = f"{0xD966B6BCABAA92F4 ^ number % 40:016x}"
-    attempts = ",".join(
-        f'{{"t":"{_at(died - timedelta(seconds=64 - 2**n), "milliseconds")}","f":"{fingerprint}","h":"vm","d":{2**n}.0}}'
-        for n in range(7)
-    )
+    times = [_at(died - timedelta(seconds=64 - 2**n), "milliseconds") for n in range(7)]
+    attempts = ",".join(f'{{"t":"{t}","f":"{fingerprint}","h":"vm","d":{2**n}.0}}' for n, t in enumerate(times))
     return {
         "original-destination": f"orders.{number % 4}",
         "redeliver_app": "shop",
@@ -73,9 +72,7 @@ def collected(task: Task) -> None:
     sizes: list[tuple[int, float]] = []
     with Store(f"sqlite:///{file}") as store:
         cpu, began = time.process_time(), time.perf_counter()
-        done = collect(
-            task.url, [task.queue], store, progress=lambda queue, taken, of: sizes.append((taken, memory()))
-        )
+        done = collect(task.url, [task.queue], store, progress=lambda queue, taken, of: sizes.append((taken, memory())))
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
         assert done.whole, done
         assert done.queues[0].collected == task.messages, done
@@ -92,34 +89,39 @@ def collected(task: Task) -> None:
 
 
 def _questions(store: Any, file: Path) -> Iterator[tuple[str, float]]:
-    """Seconds of each question to the store, and those of the same question in bare SQL, as the least of several."""
+    """Seconds of each question to the store, and those of the same question in bare SQL, as the median of several."""
     from redeliver_mw.operations import groups, page
     from redeliver_mw.operations.filters.compiler import FilterColumns, compile_filter
     from redeliver_mw.operations.filters.parser import parse_filter
     from redeliver_mw.operations.tables import headers, letters
 
     def filtered() -> Sequence[Any]:
-        where = compile_filter(parse_filter(WHERE), FilterColumns(letters, headers), NOW_US)
+        where = compile_filter(parse_filter(f'header.x-tenant = "{TENANT}"'), FilterColumns(letters, headers), NOW_US)
         return page(store, where=where).letters
 
+    letters_of = f"SELECT {', '.join(_columns())} FROM redeliver_store_letter WHERE state = 'waiting'"
     newest = "ORDER BY died_us DESC, letter_id DESC LIMIT 101"
-    columns = ", ".join(_columns())
+    of_tenant = f"SELECT letter_id FROM redeliver_store_header WHERE name = 'x-tenant' AND text = '{TENANT}'"
+    grouped = (
+        "SELECT fingerprint, count(*), min(died_us), max(died_us), max(error_type) FROM redeliver_store_letter"
+        " WHERE state = 'waiting' GROUP BY fingerprint ORDER BY count(*) DESC, max(died_us) DESC LIMIT 100"
+    )
+    questions: list[tuple[str, Callable[[], Sequence[Any]], str]] = [
+        ("page", lambda: page(store).letters, f"{letters_of} {newest}"),
+        ("groups", lambda: groups(store, "fingerprint"), grouped),
+        ("filter", filtered, f"{letters_of} AND letter_id IN ({of_tenant}) {newest}"),
+    ]
     with sqlite3.connect(file) as bare:
-        for name, ours, sql in (
-            ("page", lambda: page(store).letters, f"SELECT {columns} FROM redeliver_store_letter"
-             f" WHERE state = 'waiting' {newest}"),
-            ("groups", lambda: groups(store, "fingerprint"), "SELECT fingerprint, count(*), min(died_us), max(died_us),"
-             " max(error_type) FROM redeliver_store_letter WHERE state = 'waiting' GROUP BY fingerprint"
-             " ORDER BY count(*) DESC, max(died_us) DESC LIMIT 100"),
-            ("filter", filtered, f"SELECT {columns} FROM redeliver_store_letter WHERE state = 'waiting' AND letter_id IN"
-             " (SELECT letter_id FROM redeliver_store_header WHERE name = 'x-tenant'"
-             f" AND text = 'tenant-{TENANTS // 2}') {newest}"),
-        ):  # fmt: skip
+        for name, ours, sql in questions:
             found, expected = ours(), bare.execute(sql).fetchall()
             assert len(found) == min(len(expected), PAGE), (name, len(found), len(expected))
-            theirs = _seconds(lambda sql=sql: bare.execute(sql).fetchall())
+            theirs = _seconds(partial(_all, bare, sql))
             yield name, _seconds(ours)
             yield f"bare {name}", theirs
+
+
+def _all(bare: sqlite3.Connection, sql: str) -> object:
+    return bare.execute(sql).fetchall()
 
 
 def _columns() -> Sequence[str]:

@@ -83,10 +83,14 @@ def compare(at: Ground, case: Case, rounds: int) -> None:
     for side, values in found.items():
         rates = spread([one["rate"] for one in values], 0)
         cpu = spread([one["cpu"] for one in values], 0)
-        print(f"{title}, {case.messages} letters, {side}: {rates} msg/s, {cpu} µs of processor each (min / median / max)")
+        print(
+            f"{title}, {case.messages} letters, {side}: {rates} msg/s, {cpu} µs of processor each (min / median / max)"
+        )
     ratios = [mine["rate"] / theirs["rate"] for mine, theirs in zip(ours, bare, strict=True)]
     print(f"{title}: rate of the collect / of the loop: {spread(ratios, 2)}")
-    print(f"{title}: memory from a tenth of the letters to the last: {spread([one['grown'] for one in ours], 1)} MiB more")
+    print(
+        f"{title}: memory from a tenth of the letters to the last: {spread([one['grown'] for one in ours], 1)} MiB more"
+    )
     print(f"{title}: size of the file: {spread([one['file'] for one in ours], 0)} bytes for each letter")
     for name in QUESTIONS:
         times = [one[name] * 1e3 for one in ours]

@@ -67,7 +67,10 @@ def _read_table(data: bytes, at: int, depth: int) -> tuple[dict[str, object], in
             at = text_start + LENGTH.unpack_from(data, key_end + 1)[0]
             if at > end:
                 _span(data, key_end + 1)
-            table[key] = text(data[text_start:at])
+            try:
+                table[key] = data[text_start:at].decode()
+            except UnicodeDecodeError:
+                table[key] = text(data[text_start:at])
         else:
             table[key], at = _read_value(data, key_end, depth)
         count += 1
