@@ -102,10 +102,9 @@ class DelayPlanner:
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             room = tracked.has_room(options)
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
-        elif last_place and way.how == "hold" and _was_held(tracked) and self._to_the_tail(tracked, at):
-            return
-        elif (
-            way.how == "hold" and _outlasts(tracked, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at)
+        elif way.how == "hold" and (
+            (last_place and _was_held(tracked) and self._to_the_tail(tracked, at))
+            or (_outlasts(tracked, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
         ):
             return
         if young > 0 and way.how == "hold":
