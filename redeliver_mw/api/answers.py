@@ -1,0 +1,477 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Defines what requests and answers hold, and makes answers of what the store returns. Pure.
+
+Texts of other programs are redacted here. Times are seconds since 1970 with their fraction, since a dead letter's time
+comes from other programs and may lie outside of every calendar. The annotations are the source of the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, Final, Literal
+
+from ..dead_letters.shown import body_of, headers_shown, history_as_json
+from ..operations import Group, Operation, Page, Selection, ShownLetter, StoredLetter
+from ..operations.audit import AuditEntry, AuditOutcome
+from ..operations.operation import OperationState
+from ..operations.selection import GroupKey, LetterState
+from ..operations.tokens import ApiToken, Role
+from ..redaction import MARK, redact
+from ..redelivery import history
+from ..redelivery.copies import HISTORY
+from ..redelivery.headers import PREFIX
+from .permissions import ALLOWED
+from .problems import ApiError
+from .shapes import LARGEST, Limits
+
+MOST_LETTERS: Final = 1000  # of a page
+SHOWN_BYTES: Final = 1024 * 1024  # of a body; the whole of it has a route of its own
+ANY_GROUP: Final = "none"
+
+Id = Annotated[str, Limits(least=1, most=200)]
+Name = Annotated[str, Limits(least=1, most=2000)]
+Where = Annotated[str, Limits(about="A filter in the language of --where")]
+Seconds = Annotated[float, Limits(about="Seconds since 1970, UTC")]
+Count = Annotated[int, Limits(least=0)]
+
+
+# -- requests ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoParameters:
+    """Has no parameter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """Means the dead letters for which every condition that is given holds; without any, those that wait."""
+
+    state: Annotated[
+        Literal["waiting", "replaying", "replayed", "archived", "discarded", "any"], Limits(about="Their state")
+    ] = "waiting"
+    queue: Annotated[Name | None, Limits(about="The dead-letter queue that they lay in")] = None
+    where: Where = ""
+    since_s: Annotated[
+        float | None, Limits(about="Died then or later, in seconds since 1970", least=-(10**12), most=10**12)
+    ] = None
+    group_by: Annotated[GroupKey | None, Limits(about="What the group is made by; with `group`")] = None
+    group: Annotated[Name | None, Limits(about="The key of a group; left out: letters without a key")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageParameters(LetterFilter):
+    """Asks for one page of dead letters, the newest first."""
+
+    limit: Annotated[int, Limits(about="Letters of the page", least=1, most=MOST_LETTERS)] = 100
+    cursor: Annotated[str | None, Limits(about="`next_cursor` of the page before", most=200)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupParameters(LetterFilter):
+    """Asks for groups of dead letters, the largest first."""
+
+    by: Annotated[GroupKey, Limits(about="What the letters of a group have in common")] = "fingerprint"
+    limit: Annotated[int, Limits(about="At most so many groups", least=1, most=MOST_LETTERS)] = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterParameters:
+    """Asks for one dead letter."""
+
+    decoder: Annotated[str | None, Limits(about="The name of a decoder of the server", least=1, most=100)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationsParameters:
+    """Asks for the last operations, the newest first."""
+
+    kind: Annotated[str | None, Limits(about="Of this kind only", least=1, most=100)] = None
+    limit: Annotated[int, Limits(about="At most so many", least=1, most=MOST_LETTERS)] = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditParameters:
+    """Asks for the last entries of the audit, the newest first."""
+
+    limit: Annotated[int, Limits(about="At most so many", least=1, most=MOST_LETTERS)] = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChosen:
+    """Means the dead letters of one group; `value` null: those without a key."""
+
+    by: GroupKey
+    value: Annotated[str | None, Limits(most=2000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersChosen:
+    """Means the dead letters for which every condition that is given holds; without any, those that wait."""
+
+    state: Literal["waiting", "replaying", "replayed", "archived", "discarded", "any"] = "waiting"
+    queue: Name | None = None
+    ids: Annotated[Sequence[Id], Limits(about="Ids of dead letters, whole", most=1000)] = ()
+    group: GroupChosen | None = None
+    where: Where = ""
+    since_s: Annotated[float | None, Limits(least=-(10**12), most=10**12)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """Is an empty JSON object."""
+
+
+# -- answers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Describes the token of the request."""
+
+    name: str
+    role: Role
+    permissions: Sequence[str]
+    expires_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterListed:
+    """Describes a dead letter without its headers and its body. Secrets in texts are hidden."""
+
+    id: str
+    state: LetterState
+    broker: str
+    queue: str
+    source: Annotated[str | None, Limits(about="The queue or subscription that it was consumed from")]
+    problem: Annotated[str | None, Limits(about="Why it cannot be sent back")]
+    reason: str | None
+    failures: int
+    error_type: str | None
+    error_message: str | None
+    fingerprint: str | None
+    app: str | None
+    died_s: Seconds
+    collected_s: Seconds
+    changed_s: Seconds
+    message_key: str | None
+    message_id: str | None
+    content_type: str | None
+    generation: int
+    replay_id: str | None
+    bytes: Annotated[int, Limits(about="The length of the body")]
+    digest: Annotated[str, Limits(about="Tells whether the letter is still as somebody has seen it")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterPage:
+    """Holds dead letters, and where the next page begins; null on the last page."""
+
+    letters: Sequence[LetterListed]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListed:
+    """Sums up dead letters that have `key` in common; null: they have none."""
+
+    key: str | None
+    letters: int
+    first_s: Seconds
+    last_s: Seconds
+    error_type: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupList:
+    """Holds groups of dead letters, the largest first."""
+
+    by: GroupKey
+    groups: Sequence[GroupListed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Holds the number of dead letters in each state."""
+
+    waiting: Count
+    replaying: Count
+    replayed: Count
+    archived: Count
+    discarded: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptListed:
+    """Describes one failed attempt."""
+
+    at_s: Seconds
+    fingerprint: str
+    host: str
+    delay_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterInFull(LetterListed):
+    """Describes a dead letter with its headers, its last attempts and its body.
+
+    A role without the permission letters:read gets no body, and of other programs' headers only the names.
+    """
+
+    headers: Mapping[str, Any]
+    history: Sequence[AttemptListed]
+    body: Annotated[str | None, Limits(about="Its beginning, with secrets hidden; null without the permission")]
+    body_encoding: Literal["utf-8", "hex"] | None
+    body_cut: Annotated[bool, Limits(about="There is more of it")]
+    decoded: Annotated[Any, Limits(about="What the decoder returned, as JSON")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationListed:
+    """Describes an operation. `total` letters were frozen when it was planned."""
+
+    id: str
+    kind: str
+    who: str
+    began_s: Seconds
+    ended_s: float | None
+    state: OperationState
+    filter: str
+    options: Mapping[str, Any]
+    total: Count
+    done: Count
+    failed: Count
+    skipped: Count
+    why: str
+    host: str
+    runs_here: Annotated[bool, Limits(about="This server runs it")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationList:
+    """Holds operations, the newest first."""
+
+    operations: Sequence[OperationListed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditListed:
+    """Says who did what, to how many letters (null: not known), and with which outcome."""
+
+    at_s: Seconds
+    who: str
+    what: str
+    outcome: AuditOutcome
+    operation_id: str | None
+    filter: str
+    letters: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditList:
+    """Holds entries of the audit, the newest first."""
+
+    entries: Sequence[AuditListed]
+
+
+# -- from requests ----------------------------------------------------------------------------------
+
+
+def selection_of_query(asked: LetterFilter) -> Selection:
+    """Return the selection that the query of a URL means. Raises ApiError."""
+    if asked.group is not None and asked.group_by is None:
+        raise ApiError(
+            400, "it needs group_by", where="query group", cure="Say what the group is made by", code="api-request"
+        )
+    group = None if asked.group_by is None else (asked.group_by, asked.group)
+    return Selection(
+        state=None if asked.state == "any" else asked.state,
+        queue=asked.queue,
+        group=group,
+        where=asked.where,
+        since_us=_us(asked.since_s),
+    )
+
+
+def selection_of(chosen: LettersChosen) -> Selection:
+    """Return the selection that a body means."""
+    return Selection(
+        state=None if chosen.state == "any" else chosen.state,
+        queue=chosen.queue,
+        ids=tuple(dict.fromkeys(chosen.ids)),
+        group=None if chosen.group is None else (chosen.group.by, chosen.group.value),
+        where=chosen.where,
+        since_us=_us(chosen.since_s),
+    )
+
+
+def _us(seconds: float | None) -> int | None:
+    return None if seconds is None else max(-LARGEST, min(LARGEST, round(seconds * 1e6)))
+
+
+# -- from the store ---------------------------------------------------------------------------------
+
+
+def client_of(token: ApiToken) -> Client:
+    """Return what a client may know of its token."""
+    return Client(
+        name=token.name,
+        role=token.role,
+        permissions=sorted(ALLOWED[token.role]),
+        expires_s=token.expires_us / 1e6,
+    )
+
+
+def page_of(found: Page) -> LetterPage:
+    """Return a page of letters."""
+    return LetterPage(letters=[LetterListed(**_letter(one)) for one in found.letters], next_cursor=found.next_cursor)
+
+
+def groups_of(by: GroupKey, found: Sequence[Group]) -> GroupList:
+    """Return groups of letters."""
+    listed = [
+        GroupListed(
+            key=None if one.key is None else redact(one.key),
+            letters=one.letters,
+            first_s=one.first_us / 1e6,
+            last_s=one.last_us / 1e6,
+            error_type=_shown(one.error_type),
+        )
+        for one in found
+    ]
+    return GroupList(by=by, groups=listed)
+
+
+def letter_of_store(found: ShownLetter, *, readable: bool, decode: Callable[[bytes], object] | None) -> LetterInFull:
+    """Return a letter in full, or what somebody may see who may not read it. Raises ApiError if `decode` fails."""
+    headers = headers_shown(found.headers)
+    attempts = history_as_json(history.read(found.headers.get(HISTORY, "")))
+    body = found.packed.body
+    shown = _beginning(body)
+    return LetterInFull(
+        **_letter(found.letter),
+        headers=headers if readable else {name: _without(name, value) for name, value in headers.items()},
+        history=[AttemptListed(**one) for one in attempts],
+        body=shown["body"] if readable else None,
+        body_encoding=shown["body_encoding"] if readable else None,
+        body_cut=len(body) > SHOWN_BYTES,
+        decoded=None if decode is None or not readable else _decoded(decode, body),
+    )
+
+
+def operation_of(found: Operation, *, runs_here: bool = False) -> OperationListed:
+    """Return an operation."""
+    return OperationListed(
+        id=found.operation_id,
+        kind=found.kind,
+        who=redact(found.who),
+        began_s=found.began_us / 1e6,
+        ended_s=None if found.ended_us is None else found.ended_us / 1e6,
+        state=found.state,
+        filter=redact(found.filter),
+        options=headers_shown(found.options),
+        total=found.total,
+        done=found.done,
+        failed=found.failed,
+        skipped=found.skipped,
+        why=redact(found.why),
+        host=redact(found.host),
+        runs_here=runs_here,
+    )
+
+
+def audit_of(found: Sequence[AuditEntry]) -> AuditList:
+    """Return entries of the audit."""
+    listed = [
+        AuditListed(
+            at_s=one.at_us / 1e6,
+            who=redact(one.who),
+            what=redact(one.what),
+            outcome=one.outcome,
+            operation_id=one.operation_id,
+            filter=redact(one.filter),
+            letters=one.count,
+            why=redact(one.why),
+        )
+        for one in found
+    ]
+    return AuditList(entries=listed)
+
+
+def values_of(answer: Any) -> Any:
+    """Return an answer as JSON values."""
+    if is_dataclass(answer):
+        return {field.name: values_of(getattr(answer, field.name)) for field in fields(answer)}
+    if isinstance(answer, Mapping):
+        return {str(name): values_of(value) for name, value in answer.items()}
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        return [values_of(one) for one in answer]
+    return answer
+
+
+def _letter(letter: StoredLetter) -> dict[str, Any]:
+    return {
+        "id": letter.dl_id,
+        "state": letter.state,
+        "broker": redact(letter.broker),
+        "queue": redact(letter.queue),
+        "source": _shown(letter.source),
+        "problem": _shown(letter.problem),
+        "reason": _shown(letter.reason),
+        "failures": letter.failures,
+        "error_type": _shown(letter.error_type),
+        "error_message": _shown(letter.error_message),
+        "fingerprint": _shown(letter.fingerprint),
+        "app": _shown(letter.app),
+        "died_s": letter.died_us / 1e6,
+        "collected_s": letter.collected_us / 1e6,
+        "changed_s": letter.changed_us / 1e6,
+        "message_key": _shown(letter.message_key),
+        "message_id": _shown(letter.message_id),
+        "content_type": _shown(letter.content_type),
+        "generation": letter.generation,
+        "replay_id": _shown(letter.replay_id),
+        "bytes": letter.body_bytes,
+        "digest": letter.digest,
+    }
+
+
+def _shown(text: str | None) -> str | None:
+    return redact(text or "") or None
+
+
+def _without(name: str, value: Any) -> Any:
+    """Return the value of a header for somebody who may not read letters: only what redeliver-mw has written."""
+    return value if name.startswith(PREFIX) else MARK
+
+
+def _beginning(body: bytes) -> dict[str, Any]:
+    """Return the body as it is shown. A cut between the bytes of one character does not make it binary."""
+    if len(body) <= SHOWN_BYTES:
+        return body_of(body)
+    start = body[:SHOWN_BYTES]
+    for left_out in range(4):
+        try:
+            start[: SHOWN_BYTES - left_out].decode()
+        except UnicodeDecodeError:
+            continue
+        return body_of(start[: SHOWN_BYTES - left_out])
+    return body_of(start)
+
+
+def _decoded(decode: Callable[[bytes], object], body: bytes) -> Any:
+    try:
+        made = decode(body)
+        return json.loads(redact(json.dumps(made, default=str, allow_nan=False)))
+    except Exception as error:  # a decoder is somebody else's code
+        raise ApiError(
+            422,
+            f"the decoder cannot read this body: {type(error).__name__}",
+            where="query decoder",
+            cure="Leave the decoder out, or choose another one",
+            code="api-decoder",
+        ) from error
