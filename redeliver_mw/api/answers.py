@@ -465,8 +465,7 @@ def _beginning(body: bytes) -> dict[str, Any]:
 
 def _decoded(decode: Callable[[bytes], object], body: bytes) -> Any:
     try:
-        made = decode(body)
-        return json.loads(redact(json.dumps(made, default=str, allow_nan=False)))
+        made = json.loads(json.dumps(decode(body), default=str, allow_nan=False))
     except Exception as error:  # a decoder is somebody else's code
         raise ApiError(
             422,
@@ -475,3 +474,4 @@ def _decoded(decode: Callable[[bytes], object], body: bytes) -> Any:
             cure="Leave the decoder out, or choose another one",
             code="api-decoder",
         ) from error
+    return headers_shown({"decoded": made})["decoded"]

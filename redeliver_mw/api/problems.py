@@ -108,7 +108,7 @@ def status_of(error: RedeliverError) -> int:
     return 409 if isinstance(error, NotCopyable) else 500
 
 
-def problem(status: int, what: str, where: str = "", cure: str = "", code: str = "") -> Problem:
+def problem(status: int, what: str, where: str, cure: str, code: str) -> Problem:
     """Return a problem whose texts hold neither secrets nor characters that steer a terminal."""
     shown = [visible(redact(text)) for text in (what, where, cure)]
     return Problem("about:blank", HTTPStatus(status).phrase, status, shown[0], code, shown[1], shown[2])

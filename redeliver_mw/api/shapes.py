@@ -13,7 +13,6 @@ import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from .problems import ApiError
@@ -23,6 +22,7 @@ Schema = dict[str, Any]
 LARGEST: Final = 2**63 - 1
 LONGEST: Final = 10_000  # characters of a text that nothing else bounds
 MOST_ITEMS: Final = 1000
+_HINTS: Final[dict[type[Any], Mapping[str, Any]]] = {}
 _CURE: Final = "See the description of this route in openapi.json"
 
 
@@ -43,8 +43,8 @@ def read_json(kind: type[T], value: Any) -> T:
 
 
 def read_query(kind: type[T], pairs: Iterable[tuple[str, str]]) -> T:
-    """Return the dataclass that the query of a URL describes; a name that is repeated is a sequence. Raises ApiError."""
-    hints, given = hints_of(cast(type[Any], kind)), dict[str, Any]()
+    """Return the dataclass that a URL's query describes; a name that is repeated is a sequence. Raises ApiError."""
+    hints, given = hints_of(kind), dict[str, Any]()
     for name, text in pairs:
         if name not in hints:
             raise _refused("query", f"there is no parameter {name[:100]!r}", f"There are: {', '.join(hints) or 'none'}")
@@ -57,11 +57,12 @@ def read_query(kind: type[T], pairs: Iterable[tuple[str, str]]) -> T:
     return cast(T, _read(kind, given, "query", from_text=True))
 
 
-@cache
 def hints_of(kind: type[Any]) -> Mapping[str, Any]:
     """Return the annotation of each field."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    if kind not in _HINTS:
+        hints = get_type_hints(kind, include_extras=True)
+        _HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
+    return _HINTS[kind]
 
 
 # -- reading ----------------------------------------------------------------------------------------

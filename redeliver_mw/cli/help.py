@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 TASKS = (
     ("Policies", ("check", "explain", "convert")),
     ("Consumers", ("run", "doctor")),
-    ("Failed messages", ("dead", "limbo")),
+    ("Failed messages", ("dead", "limbo", "api")),
     ("Months of failures, with Spark", ("pipeline",)),
 )
 

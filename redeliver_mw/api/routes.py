@@ -1,0 +1,397 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the routes: for each its handler, the permission that it needs, and what goes in and comes out.
+
+This table is the only one. The server answers by it, the OpenAPI document is made of it, and the tests of permissions
+go through it. Handlers run on threads, one connection to the store each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from ..operations import (
+    Operation,
+    ShownLetter,
+    Store,
+    cancel_operation,
+    counts,
+    find_operation,
+    groups,
+    last_operations,
+    page,
+    pause_operation,
+    show,
+)
+from ..operations.audit import last_entries
+from ..operations.filters.fields import HeaderField
+from ..operations.filters.model import Comparison, Conjunction, Disjunction, Filter, Membership, Negation, Presence
+from ..operations.filters.parser import parse_filter
+from ..operations.tokens import ApiToken
+from ..redelivery.headers import PREFIX
+from .answers import (
+    AuditList,
+    AuditParameters,
+    Client,
+    Counts,
+    GroupList,
+    GroupParameters,
+    LetterInFull,
+    LetterPage,
+    LetterParameters,
+    NoParameters,
+    Nothing,
+    OperationList,
+    OperationListed,
+    OperationsParameters,
+    PageParameters,
+    audit_of,
+    client_of,
+    groups_of,
+    letter_of_store,
+    operation_of,
+    page_of,
+    selection_of_query,
+)
+from .kinds import kind_of
+from .permissions import Permission, least_role, may
+from .problems import ApiError
+from .runs import Runs
+
+PREFIX_OF_ALL: Final = "/api/v1"
+Media = Literal["application/json", "application/octet-stream", "application/x-ndjson", "text/event-stream"]
+Decoder = Callable[[bytes], object]
+"""Is given a body, and returns what JSON can express."""
+
+
+class Server(Protocol):
+    """Is what handlers know of the server."""
+
+    @property
+    def decoders(self) -> Mapping[str, Decoder]:
+        """Return the decoders by name."""
+
+    @property
+    def runs(self) -> Runs:
+        """Return the operations that run here."""
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """Return the OpenAPI document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Holds one request that was allowed and read."""
+
+    server: Server
+    store: Store
+    token: ApiToken
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    root: str = ""  # the path at which the application is mounted
+
+    @property
+    def who(self) -> str:
+        """Return who operations and the audit name."""
+        return who(self.token)
+
+    def need(self, permission: Permission) -> None:
+        """Raise ApiError if the token's role has not this permission."""
+        if not may(self.token.role, permission):
+            raise forbidden(permission)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRoute:
+    """Describes one route. `answer` None: bytes of the type `media`. `also`: statuses of its own problems."""
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    name: str
+    permission: Permission
+    about: str
+    handler: Callable[[Call], Any]
+    query: type[Any] = NoParameters
+    body: type[Any] | None = None
+    answer: Any = None
+    status: int = 200
+    media: Media = "application/json"
+    also: Sequence[int] = ()
+
+
+def who(token: ApiToken) -> str:
+    """Return who operations and the audit name for a token."""
+    return f"api:{token.name}"
+
+
+def forbidden(permission: Permission) -> ApiError:
+    """Return the error for a role without a permission."""
+    return ApiError(
+        403,
+        f"the role of this token has not the permission {permission}",
+        cure=f"Use a token with the role {least_role(permission)}",
+        code="api-permission",
+    )
+
+
+# -- reading ----------------------------------------------------------------------------------------
+
+
+def _document(call: Call) -> Mapping[str, Any]:
+    return {**call.server.document, "servers": [{"url": call.root or "/"}]}
+
+
+def _client(call: Call) -> Client:
+    return client_of(call.token)
+
+
+def _letters(call: Call) -> LetterPage:
+    asked: PageParameters = call.query
+    check_filter(asked.where, call)
+    return page_of(page(call.store, selection_of_query(asked), limit=asked.limit, cursor=asked.cursor))
+
+
+def _groups(call: Call) -> GroupList:
+    asked: GroupParameters = call.query
+    check_filter(asked.where, call)
+    return groups_of(asked.by, groups(call.store, asked.by, selection_of_query(asked), limit=asked.limit))
+
+
+def _counts(call: Call) -> Counts:
+    found = counts(call.store)
+    return Counts(
+        waiting=found.get("waiting", 0),
+        replaying=found.get("replaying", 0),
+        replayed=found.get("replayed", 0),
+        archived=found.get("archived", 0),
+        discarded=found.get("discarded", 0),
+    )
+
+
+def _letter(call: Call) -> LetterInFull:
+    decode = None
+    if call.query.decoder is not None:
+        call.need("letters:read")
+        decode = call.server.decoders.get(call.query.decoder)
+        if decode is None:
+            raise ApiError(
+                400,
+                "the server has no decoder of this name",
+                where="query decoder",
+                cure=f"Name one of: {', '.join(sorted(call.server.decoders)) or 'none'}",
+                code="api-name",
+            )
+    readable = may(call.token.role, "letters:read")
+    return letter_of_store(_whole(call), readable=readable, decode=decode)
+
+
+def _body(call: Call) -> bytes:
+    return _whole(call).packed.body
+
+
+def _whole(call: Call) -> ShownLetter:
+    """Return the letter with exactly this id: the beginning of an id may mean another letter tomorrow."""
+    wanted = call.path["id"]
+    found = show(call.store, wanted)
+    if found.letter.dl_id != wanted:
+        raise ApiError(404, "no letter has exactly this id", cure="Write the whole id", code="letter-not-found")
+    return found
+
+
+def _operations(call: Call) -> OperationList:
+    found = last_operations(call.store, call.query.limit, call.query.kind)
+    runs = call.server.runs
+    return OperationList(operations=[operation_of(one, runs_here=runs.runs(one.operation_id)) for one in found])
+
+
+def _operation(call: Call) -> OperationListed:
+    return _listed(call, _exact(call))
+
+
+def _audit(call: Call) -> AuditList:
+    return audit_of(last_entries(call.store, call.query.limit))
+
+
+def check_filter(where: str, call: Call) -> None:
+    """Refuse a filter over what this role cannot see, which would tell it all the same, piece by piece.
+
+    Raises ApiError, or ConfigError for a filter that does not parse.
+    """
+    if where and not may(call.token.role, "letters:read"):
+        hidden = [name for name in _headers_of(parse_filter(where, "query where")) if not name.startswith(PREFIX)]
+        if hidden:
+            raise forbidden("letters:read")
+
+
+def _headers_of(part: Filter) -> set[str]:
+    if isinstance(part, Comparison | Membership | Presence):
+        return {part.field.name} if isinstance(part.field, HeaderField) else set()
+    if isinstance(part, Negation):
+        return _headers_of(part.inner)
+    assert isinstance(part, Conjunction | Disjunction)
+    return set().union(*map(_headers_of, part.parts))
+
+
+# -- operations -------------------------------------------------------------------------------------
+
+
+def _pause(call: Call) -> OperationListed:
+    found = _exact(call)
+    call.need(kind_of(found.kind).permission)
+    return _listed(call, pause_operation(call.store, found.operation_id))
+
+
+def _cancel(call: Call) -> OperationListed:
+    found = _exact(call)
+    call.need(kind_of(found.kind).permission)
+    return _listed(call, cancel_operation(call.store, found.operation_id))
+
+
+def _exact(call: Call) -> Operation:
+    wanted = call.path["id"]
+    found = find_operation(call.store, wanted)
+    if found.operation_id != wanted:
+        raise ApiError(404, "no operation has exactly this id", cure="Write the whole id", code="operation-not-found")
+    return found
+
+
+def _listed(call: Call, operation: Operation) -> OperationListed:
+    return operation_of(operation, runs_here=call.server.runs.runs(operation.operation_id))
+
+
+ROUTES: Final[tuple[ApiRoute, ...]] = (
+    ApiRoute(
+        method="GET",
+        path="/openapi.json",
+        name="document",
+        permission="letters:list",
+        about="Return this document.",
+        handler=_document,
+        answer=Mapping[str, Any],
+    ),
+    ApiRoute(
+        method="GET",
+        path="/me",
+        name="client",
+        permission="letters:list",
+        about="Return the name, the role and the permissions of the token.",
+        handler=_client,
+        answer=Client,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/letters",
+        name="letters",
+        permission="letters:list",
+        about="Return a page of dead letters.",
+        handler=_letters,
+        query=PageParameters,
+        answer=LetterPage,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/groups",
+        name="groups",
+        permission="letters:list",
+        about="Return groups of dead letters, the largest first.",
+        handler=_groups,
+        query=GroupParameters,
+        answer=GroupList,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/counts",
+        name="counts",
+        permission="letters:list",
+        about="Return the number of dead letters in each state.",
+        handler=_counts,
+        answer=Counts,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/letters/{id}",
+        name="letter",
+        permission="letters:list",
+        about="Return a dead letter with its headers, its last attempts and its body, as far as the role may see them.",
+        handler=_letter,
+        query=LetterParameters,
+        answer=LetterInFull,
+        also=(404, 422),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/letters/{id}/body",
+        name="body",
+        permission="letters:exact",
+        about="Return the body of a dead letter, byte for byte and with its secrets.",
+        handler=_body,
+        media="application/octet-stream",
+        also=(404,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/operations",
+        name="operations",
+        permission="letters:list",
+        about="Return the last operations, whoever began them and from where.",
+        handler=_operations,
+        query=OperationsParameters,
+        answer=OperationList,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/operations/{id}",
+        name="operation",
+        permission="letters:list",
+        about="Return an operation.",
+        handler=_operation,
+        answer=OperationListed,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/operations/{id}/events",
+        name="events",
+        permission="letters:list",
+        about="Send the progress of an operation as server-sent events `progress`, and `end` when it is over.",
+        handler=_operation,
+        media="text/event-stream",
+        also=(404,),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/operations/{id}/pause",
+        name="pause",
+        permission="letters:list",
+        about="End an operation after the batch in hand; it can go on later. Needs the permission of its kind.",
+        handler=_pause,
+        body=Nothing,
+        answer=OperationListed,
+        also=(404, 409),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/operations/{id}/cancel",
+        name="cancel",
+        permission="letters:list",
+        about="End an operation for good after the batch in hand. Needs the permission of its kind.",
+        handler=_cancel,
+        body=Nothing,
+        answer=OperationListed,
+        also=(404, 409),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/audit",
+        name="audit",
+        permission="letters:read",
+        about="Return the last entries of the audit: who did what, and who was denied what.",
+        handler=_audit,
+        query=AuditParameters,
+        answer=AuditList,
+    ),
+)
