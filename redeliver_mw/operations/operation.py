@@ -129,7 +129,8 @@ def plan_operation(
         operation = _insert(connection, kind, str(selection), options, 0, who, "planned")
         number = func.row_number().over(order_by=(letters.c.died_us, letters.c.letter_id))
         rows = select(
-            literal(operation.operation_id), number, letters.c.letter_id, null(), null(), literal(at), null(), null()
+            *(literal(operation.operation_id), number, letters.c.letter_id),
+            *(null(), null(), literal(at), null(), null(), null()),
         ).select_from(letters.join(frozen, frozen.c.letter_id == letters.c.letter_id))
         names = [column.name for column in operation_letters.columns]
         connection.execute(insert(operation_letters).from_select(names, rows))

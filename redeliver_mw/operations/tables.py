@@ -156,8 +156,17 @@ operation_letters = Table(
     Column("changed_us", BigInteger, nullable=False),
     Column("became", Text),  # of a replayed letter: recovered, failed again; NULL: not known so far
     Column("became_us", BigInteger),
+    Column("lineage", _PLAIN),  # of the copy that a replay has sent, or is about to send; at most 64 characters
     Index("redeliver_store_operation_letter_letter", "letter_id"),
     sqlite_with_rowid=False,
+)
+
+Index(
+    "redeliver_store_operation_letter_lineage",
+    operation_letters.c.operation_id,
+    operation_letters.c.lineage,
+    sqlite_where=operation_letters.c.lineage.is_not(None),
+    postgresql_where=operation_letters.c.lineage.is_not(None),
 )
 
 notes = Table(
