@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import ConfigError
 from ..message import Destination
 from ..redaction import clean
 from .audit import CONTROL, AuditEntry, add_audit, log_audit, write_audit
-from .operation import now_us, person
+from .operation import is_gone, now_us, person
 from .store import Store
 from .tables import app_processes, controls
 
@@ -144,9 +145,12 @@ def report_process(connection: Connection, report: ProcessReport) -> None:
 
 
 def _forget_gone(connection: Connection, report: ProcessReport) -> None:
-    """Delete the rows of processes of the same App that have stopped, or have been silent for a day."""
+    """Delete the rows of processes of the same App that have stopped or died here, or have been silent for a day."""
     columns = app_processes.c
-    gone = or_(columns.state == "stopped", columns.seen_us < report.seen_us - KEPT_US)
+    beside = and_(columns.app == report.app, columns.host == report.host, columns.state == "running")
+    asked = select(columns.process_id, columns.pid).where(beside)
+    died = [one.process_id for one in connection.execute(asked) if is_gone(one.pid)]
+    gone = or_(columns.state == "stopped", columns.seen_us < report.seen_us - KEPT_US, columns.process_id.in_(died))
     connection.execute(delete(app_processes).where(and_(columns.app == report.app, gone)))
 
 
@@ -173,16 +177,8 @@ def _ask(
                 raise _unknown_app(connection, store, app)
             sources = _sources(store, app, reports, named, breakers=subject == "breaker")
             at = now_us()
-            columns = controls.c
-            these = and_(columns.app == app, columns.subject == subject, columns.source.in_(sources))
-            connection.execute(delete(controls).where(these))
-            connection.execute(
-                insert(controls),
-                [
-                    {"app": app, "source": one, "subject": subject, "wish": wish, "who": who, "at_us": at}
-                    for one in sources
-                ],
-            )
+            wishes = [ControlWish(one, subject, wish, who, at) for one in sources]
+            connection.execute(_upsert(connection), [{"app": app, **one._asdict()} for one in wishes])
             add_audit(connection, entry)
     except ConfigError as error:
         denied = AuditEntry(who=who, what=what, outcome="denied", filter=entry.filter, why=error.what)
@@ -192,6 +188,13 @@ def _ask(
     running = [one for one in reports if _as_seen(one, at).state == "running"]
     having = [one for one in running if any(report.source in sources for report in one.sources)]
     return ControlResult(app, subject, wish, sources, len(having))
+
+
+def _upsert(connection: Connection) -> Any:
+    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(controls)
+    keys = [column.name for column in controls.primary_key]
+    others = {column.name: insert.excluded[column.name] for column in controls.columns if column.name not in keys}
+    return insert.on_conflict_do_update(index_elements=keys, set_=others)
 
 
 def _sources(
