@@ -45,8 +45,10 @@ def _command(command: Any, parent: Any, path: str) -> Iterator[str]:
     context = type(parent)(command, info_name=command.name, parent=parent, resilient_parsing=True)
     if not hasattr(command, "commands") or command.invoke_without_command:
         yield from _section(command, context, path)
-    for inner in getattr(command, "commands", {}).values():
-        yield from _command(inner, context, f"{path} {inner.name}")
+    if hasattr(command, "commands"):
+        given = " ".join((path, *(one.metavar for one in command.params if one.param_type_name == "argument")))
+        for inner in command.commands.values():
+            yield from _command(inner, context, f"{given} {inner.name}")
 
 
 def _section(command: Any, context: Any, path: str) -> Iterator[str]:

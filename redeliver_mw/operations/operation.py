@@ -129,7 +129,8 @@ def plan_operation(
         operation = _insert(connection, kind, str(selection), options, 0, who, "planned")
         number = func.row_number().over(order_by=(letters.c.died_us, letters.c.letter_id))
         rows = select(
-            literal(operation.operation_id), number, letters.c.letter_id, null(), null(), literal(at), null(), null()
+            *(literal(operation.operation_id), number, letters.c.letter_id),
+            *(null(), null(), literal(at), null(), null(), null()),
         ).select_from(letters.join(frozen, frozen.c.letter_id == letters.c.letter_id))
         names = [column.name for column in operation_letters.columns]
         connection.execute(insert(operation_letters).from_select(names, rows))
@@ -400,10 +401,13 @@ def _is_gone(operation: Operation) -> bool:
     """Return whether the process of an operation no longer runs, as far as can be told from here."""
     if operation.host != clean(socket.gethostname()):
         return now_us() - operation.seen_us > SILENT_US
-    if operation.pid == os.getpid():
-        return False
+    return operation.pid != os.getpid() and is_gone(operation.pid)
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether no process of this host has this number."""
     try:
-        os.kill(operation.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:
