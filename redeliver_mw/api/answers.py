@@ -16,7 +16,10 @@ from typing import Annotated, Any, Final, Literal
 from ..dead_letters.shown import body_of, headers_shown, history_as_json
 from ..operations import Group, Operation, Page, Selection, ShownLetter, StoredLetter
 from ..operations.audit import AuditEntry, AuditOutcome
-from ..operations.operation import OperationState
+from ..operations.became import BecameCounts, Fate, ReplayedLetter
+from ..operations.control import ControlResult, ControlWish, ProcessReport, Subject
+from ..operations.filters.parser import parse_since
+from ..operations.operation import OperationState, now_us
 from ..operations.selection import GroupKey, LetterState
 from ..operations.tokens import ApiToken, Role
 from ..redaction import MARK, redact
@@ -25,7 +28,7 @@ from ..redelivery.copies import HISTORY
 from ..redelivery.headers import PREFIX
 from .permissions import ALLOWED
 from .problems import ApiError
-from .shapes import LARGEST, Limits
+from .shapes import Limits
 
 MOST_LETTERS: Final = 1000  # of a page
 SHOWN_BYTES: Final = 1024 * 1024  # of a body; the whole of it has a route of its own
@@ -55,8 +58,9 @@ class LetterFilter:
     ] = "waiting"
     queue: Annotated[Name | None, Limits(about="The dead-letter queue that they lay in")] = None
     where: Where = ""
-    since_s: Annotated[
-        float | None, Limits(about="Died then or later, in seconds since 1970", least=-(10**12), most=10**12)
+    since: Annotated[
+        str | None,
+        Limits(about="Died so long ago or later, as in 2h, or at this time or later, as in 2026-11-25", most=100),
     ] = None
     group_by: Annotated[GroupKey | None, Limits(about="What the group is made by; with `group`")] = None
     group: Annotated[Name | None, Limits(about="The key of a group; left out: letters without a key")] = None
@@ -64,8 +68,11 @@ class LetterFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParameters(LetterFilter):
-    """Asks for one page of dead letters, the newest first."""
+    """Asks for one page of dead letters."""
 
+    sort: Annotated[
+        str, Limits(about="died, collected, failures, bytes or source; a - before it: the greatest first", most=100)
+    ] = "-died"
     limit: Annotated[int, Limits(about="Letters of the page", least=1, most=MOST_LETTERS)] = 100
     cursor: Annotated[str | None, Limits(about="`next_cursor` of the page before", most=200)] = None
 
@@ -94,6 +101,17 @@ class OperationsParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperationLettersParameters:
+    """Asks for letters of an operation, in their order."""
+
+    limit: Annotated[int, Limits(about="At most so many", least=1, most=MOST_LETTERS)] = 100
+    after: Annotated[int, Limits(about="After this position", least=0, most=2**31 - 1)] = 0
+    became: Annotated[
+        Literal["recovered", "failed again", "in flight", "unknown"] | None, Limits(about="Of which this became")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditParameters:
     """Asks for the last entries of the audit, the newest first."""
 
@@ -117,7 +135,24 @@ class LettersChosen:
     ids: Annotated[Sequence[Id], Limits(about="Ids of dead letters, whole", most=1000)] = ()
     group: GroupChosen | None = None
     where: Where = ""
-    since_s: Annotated[float | None, Limits(least=-(10**12), most=10**12)] = None
+    since: Annotated[
+        str | None, Limits(about="Died so long ago or later, as in 2h, or at this time or later", most=100)
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNamed:
+    """Names a source of an App."""
+
+    source: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerWished:
+    """Says what to do with breakers of an App; without a source, with all that it has."""
+
+    wish: Literal["open", "close", "auto"]
+    source: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +286,44 @@ class OperationListed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Became:
+    """Counts the messages that a replay has sent by what became of them."""
+
+    recovered: Count
+    failed_again: Count
+    in_flight: Count
+    unknown: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationInFull(OperationListed):
+    """Describes an operation, and what became of the messages that it has sent; null unless it is a replay."""
+
+    became: Became | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationLetter:
+    """Says what came of one letter of an operation: its outcome, and what became of its message once it was sent."""
+
+    position: int
+    id: str
+    source: str | None
+    outcome: str | None
+    why: str
+    became: Fate
+    became_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationLetters:
+    """Holds letters of an operation in their order; `next_after` is null if there are no more."""
+
+    letters: Sequence[OperationLetter]
+    next_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationList:
     """Holds operations, the newest first."""
 
@@ -278,11 +351,75 @@ class AuditList:
     entries: Sequence[AuditListed]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSource:
+    """Says what a process of an App does with a source. Empty texts: nothing is in the way; there is no breaker."""
+
+    source: str
+    consuming: bool
+    why: str
+    breaker: str
+    forced: bool
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppProcess:
+    """Describes one process of an App, as it reported last."""
+
+    id: str
+    host: str
+    pid: int
+    broker: str
+    state: Literal["running", "stopped", "silent"]
+    started_s: Seconds
+    seen_s: Seconds
+    sources: Sequence[AppSource]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppWish:
+    """Says what an operator wants of a source."""
+
+    source: str
+    subject: Subject
+    wish: str
+    who: str
+    at_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppStatus:
+    """Describes an App: its processes, and the wishes that hold."""
+
+    name: str
+    processes: Sequence[AppProcess]
+    wishes: Sequence[AppWish]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppList:
+    """Holds the names of the Apps that have reported to the store."""
+
+    apps: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controlled:
+    """Says what was asked for, of which sources, and how many running processes have these."""
+
+    app: str
+    subject: Subject
+    wish: str
+    sources: Sequence[str]
+    running: Count
+
+
 # -- from requests ----------------------------------------------------------------------------------
 
 
 def selection_of_query(asked: LetterFilter) -> Selection:
-    """Return the selection that the query of a URL means. Raises ApiError."""
+    """Return the selection that the query of a URL means. Raises ApiError, ConfigError."""
     if asked.group is not None and asked.group_by is None:
         raise ApiError(
             400, "it needs group_by", where="query group", cure="Say what the group is made by", code="api-request"
@@ -293,24 +430,24 @@ def selection_of_query(asked: LetterFilter) -> Selection:
         queue=asked.queue,
         group=group,
         where=asked.where,
-        since_us=_us(asked.since_s),
+        since_us=_since(asked.since, "query since"),
     )
 
 
 def selection_of(chosen: LettersChosen) -> Selection:
-    """Return the selection that a body means."""
+    """Return the selection that a body means. Raises ConfigError."""
     return Selection(
         state=None if chosen.state == "any" else chosen.state,
         queue=chosen.queue,
         ids=tuple(dict.fromkeys(chosen.ids)),
         group=None if chosen.group is None else (chosen.group.by, chosen.group.value),
         where=chosen.where,
-        since_us=_us(chosen.since_s),
+        since_us=_since(chosen.since, "body selection since"),
     )
 
 
-def _us(seconds: float | None) -> int | None:
-    return None if seconds is None else max(-LARGEST, min(LARGEST, round(seconds * 1e6)))
+def _since(text: str | None, where: str) -> int | None:
+    return None if text is None else parse_since(text, now_us(), where)
 
 
 # -- from the store ---------------------------------------------------------------------------------
@@ -365,22 +502,108 @@ def letter_of_store(found: ShownLetter, *, readable: bool, decode: Callable[[byt
 
 def operation_of(found: Operation, *, runs_here: bool = False) -> OperationListed:
     """Return an operation."""
-    return OperationListed(
-        id=found.operation_id,
-        kind=found.kind,
-        who=redact(found.who),
-        began_s=found.began_us / 1e6,
-        ended_s=None if found.ended_us is None else found.ended_us / 1e6,
-        state=found.state,
-        filter=redact(found.filter),
-        options=headers_shown(found.options),
-        total=found.total,
-        done=found.done,
-        failed=found.failed,
-        skipped=found.skipped,
-        why=redact(found.why),
-        host=redact(found.host),
-        runs_here=runs_here,
+    return OperationListed(**_operation(found, runs_here))
+
+
+def operation_in_full(found: Operation, became: BecameCounts | None, *, runs_here: bool = False) -> OperationInFull:
+    """Return an operation, and what became of the messages that it has sent."""
+    counted = None
+    if became is not None:
+        counted = Became(
+            recovered=became.recovered,
+            failed_again=became.failed_again,
+            in_flight=became.in_flight,
+            unknown=became.unknown,
+        )
+    return OperationInFull(**_operation(found, runs_here), became=counted)
+
+
+def letters_of_operation(found: Sequence[ReplayedLetter], limit: int) -> OperationLetters:
+    """Return letters of an operation, of which `limit` were asked for."""
+    listed = [
+        OperationLetter(
+            position=one.position,
+            id=one.dl_id,
+            source=_shown(one.source),
+            outcome=one.outcome,
+            why=redact(one.why),
+            became=one.became,
+            became_s=None if one.became_us is None else one.became_us / 1e6,
+        )
+        for one in found
+    ]
+    return OperationLetters(letters=listed, next_after=listed[-1].position if len(listed) == limit else None)
+
+
+def _operation(found: Operation, runs_here: bool) -> dict[str, Any]:
+    return {
+        "id": found.operation_id,
+        "kind": found.kind,
+        "who": redact(found.who),
+        "began_s": found.began_us / 1e6,
+        "ended_s": None if found.ended_us is None else found.ended_us / 1e6,
+        "state": found.state,
+        "filter": redact(found.filter),
+        "options": _options(found.options),
+        "total": found.total,
+        "done": found.done,
+        "failed": found.failed,
+        "skipped": found.skipped,
+        "why": redact(found.why),
+        "host": redact(found.host),
+        "runs_here": runs_here,
+    }
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an operation; of an edit only which letter it is of, since it holds a body."""
+    edit = options.get("edit")
+    kept = dict(options) | ({"edit": {"id": edit.get("dl_id")}} if isinstance(edit, Mapping) else {})
+    return headers_shown(kept)
+
+
+def processes_of(name: str, found: Sequence[ProcessReport], wishes: Sequence[ControlWish]) -> AppStatus:
+    """Return the processes of an App, and what operators want of it."""
+    processes = [
+        AppProcess(
+            id=one.process_id,
+            host=redact(one.host),
+            pid=one.pid,
+            broker=redact(one.broker),
+            state=one.state,
+            started_s=one.started_us / 1e6,
+            seen_s=one.seen_us / 1e6,
+            sources=[
+                AppSource(
+                    source=redact(source.source),
+                    consuming=source.consuming,
+                    why=redact(source.why),
+                    breaker=source.breaker,
+                    forced=source.forced,
+                    waiting=source.waiting,
+                )
+                for source in one.sources
+            ],
+        )
+        for one in found
+    ]
+    wanted = [
+        AppWish(
+            source=redact(one.source), subject=one.subject, wish=one.wish, who=redact(one.who), at_s=one.at_us / 1e6
+        )
+        for one in wishes
+    ]
+    return AppStatus(name=name, processes=processes, wishes=wanted)
+
+
+def control_of(done: ControlResult) -> Controlled:
+    """Return what was asked of an App."""
+    return Controlled(
+        app=done.app,
+        subject=done.subject,
+        wish=done.wish,
+        sources=[redact(one) for one in done.sources],
+        running=done.running,
     )
 
 

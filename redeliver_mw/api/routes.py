@@ -26,15 +26,22 @@ from ..operations import (
     show,
 )
 from ..operations.audit import last_entries
+from ..operations.became import became_of, replayed_letters
+from ..operations.control import app_status, control_breaker, control_source, known_apps, last_wishes
 from ..operations.filters.fields import HeaderField
 from ..operations.filters.model import Comparison, Conjunction, Disjunction, Filter, Membership, Negation, Presence
 from ..operations.filters.parser import parse_filter
+from ..operations.sorting import Sort
 from ..operations.tokens import ApiToken
 from ..redelivery.headers import PREFIX
 from .answers import (
+    AppList,
+    AppStatus,
     AuditList,
     AuditParameters,
+    BreakerWished,
     Client,
+    Controlled,
     Counts,
     GroupList,
     GroupParameters,
@@ -43,16 +50,23 @@ from .answers import (
     LetterParameters,
     NoParameters,
     Nothing,
+    OperationInFull,
+    OperationLetters,
+    OperationLettersParameters,
     OperationList,
-    OperationListed,
     OperationsParameters,
     PageParameters,
+    SourceNamed,
     audit_of,
     client_of,
+    control_of,
     groups_of,
     letter_of_store,
+    letters_of_operation,
+    operation_in_full,
     operation_of,
     page_of,
+    processes_of,
     selection_of_query,
 )
 from .kinds import kind_of
@@ -152,7 +166,8 @@ def _client(call: Call) -> Client:
 def _letters(call: Call) -> LetterPage:
     asked: PageParameters = call.query
     check_filter(asked.where, call)
-    return page_of(page(call.store, selection_of_query(asked), limit=asked.limit, cursor=asked.cursor))
+    sort = Sort.parse(asked.sort, "query sort")
+    return page_of(page(call.store, selection_of_query(asked), sort=sort, limit=asked.limit, cursor=asked.cursor))
 
 
 def _groups(call: Call) -> GroupList:
@@ -208,23 +223,29 @@ def _operations(call: Call) -> OperationList:
     return OperationList(operations=[operation_of(one, runs_here=runs.runs(one.operation_id)) for one in found])
 
 
-def _operation(call: Call) -> OperationListed:
-    return _listed(call, _exact(call))
+def _operation(call: Call) -> OperationInFull:
+    return _in_full(call, _exact(call))
+
+
+def _operation_letters(call: Call) -> OperationLetters:
+    asked: OperationLettersParameters = call.query
+    found = _exact(call)
+    listed = replayed_letters(call.store, found.operation_id, limit=asked.limit, after=asked.after, only=asked.became)
+    return letters_of_operation(listed, asked.limit)
 
 
 def _audit(call: Call) -> AuditList:
     return audit_of(last_entries(call.store, call.query.limit))
 
 
-def check_filter(where: str, call: Call) -> None:
+def check_filter(where: str, call: Call, place: str = "query where") -> None:
     """Refuse a filter over what this role cannot see, which would tell it all the same, piece by piece.
 
     Raises ApiError, or ConfigError for a filter that does not parse.
     """
-    if where and not may(call.token.role, "letters:read"):
-        hidden = [name for name in _headers_of(parse_filter(where, "query where")) if not name.startswith(PREFIX)]
-        if hidden:
-            raise forbidden("letters:read")
+    named = _headers_of(parse_filter(where, place)) if where else set()
+    if not may(call.token.role, "letters:read") and any(not name.startswith(PREFIX) for name in named):
+        raise forbidden("letters:read")
 
 
 def _headers_of(part: Filter) -> set[str]:
@@ -239,16 +260,16 @@ def _headers_of(part: Filter) -> set[str]:
 # -- operations -------------------------------------------------------------------------------------
 
 
-def _pause(call: Call) -> OperationListed:
+def _pause(call: Call) -> OperationInFull:
     found = _exact(call)
     call.need(kind_of(found.kind).permission)
-    return _listed(call, pause_operation(call.store, found.operation_id))
+    return _in_full(call, pause_operation(call.store, found.operation_id))
 
 
-def _cancel(call: Call) -> OperationListed:
+def _cancel(call: Call) -> OperationInFull:
     found = _exact(call)
     call.need(kind_of(found.kind).permission)
-    return _listed(call, cancel_operation(call.store, found.operation_id))
+    return _in_full(call, cancel_operation(call.store, found.operation_id))
 
 
 def _exact(call: Call) -> Operation:
@@ -259,8 +280,34 @@ def _exact(call: Call) -> Operation:
     return found
 
 
-def _listed(call: Call, operation: Operation) -> OperationListed:
-    return operation_of(operation, runs_here=call.server.runs.runs(operation.operation_id))
+def _in_full(call: Call, operation: Operation) -> OperationInFull:
+    became = became_of(call.store, operation.operation_id) if operation.kind == "replay" else None
+    return operation_in_full(operation, became, runs_here=call.server.runs.runs(operation.operation_id))
+
+
+# -- Apps -------------------------------------------------------------------------------------------
+
+
+def _apps(call: Call) -> AppList:
+    return AppList(apps=known_apps(call.store))
+
+
+def _app(call: Call) -> AppStatus:
+    name = call.path["app"]
+    return processes_of(name, app_status(call.store, name), last_wishes(call.store, name))
+
+
+def _pause_source(call: Call) -> Controlled:
+    return control_of(control_source(call.store, call.path["app"], "pause", call.body.source, who=call.who))
+
+
+def _resume_source(call: Call) -> Controlled:
+    return control_of(control_source(call.store, call.path["app"], "resume", call.body.source, who=call.who))
+
+
+def _set_breaker(call: Call) -> Controlled:
+    asked: BreakerWished = call.body
+    return control_of(control_breaker(call.store, call.path["app"], asked.wish, asked.source, who=call.who))
 
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (
@@ -349,7 +396,18 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         permission="letters:list",
         about="Return an operation.",
         handler=_operation,
-        answer=OperationListed,
+        answer=OperationInFull,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/operations/{id}/letters",
+        name="operation-letters",
+        permission="letters:list",
+        about="Return letters of an operation with the outcome of each, and what became of the messages of a replay.",
+        handler=_operation_letters,
+        query=OperationLettersParameters,
+        answer=OperationLetters,
         also=(404,),
     ),
     ApiRoute(
@@ -370,7 +428,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         about="End an operation after the batch in hand; it can go on later. Needs the permission of its kind.",
         handler=_pause,
         body=Nothing,
-        answer=OperationListed,
+        answer=OperationInFull,
         also=(404, 409),
     ),
     ApiRoute(
@@ -381,7 +439,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         about="End an operation for good after the batch in hand. Needs the permission of its kind.",
         handler=_cancel,
         body=Nothing,
-        answer=OperationListed,
+        answer=OperationInFull,
         also=(404, 409),
     ),
     ApiRoute(
@@ -393,5 +451,57 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         handler=_audit,
         query=AuditParameters,
         answer=AuditList,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/apps",
+        name="apps",
+        permission="letters:list",
+        about="Return the names of the Apps that have reported to the store.",
+        handler=_apps,
+        answer=AppList,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/apps/{app}",
+        name="app",
+        permission="letters:list",
+        about="Return the processes of an App, and what operators want of it.",
+        handler=_app,
+        answer=AppStatus,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/apps/{app}/pause",
+        name="pause-source",
+        permission="apps:control",
+        about="Ask an App to pause a source.",
+        handler=_pause_source,
+        body=SourceNamed,
+        answer=Controlled,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/apps/{app}/resume",
+        name="resume-source",
+        permission="apps:control",
+        about="Ask an App to resume a source.",
+        handler=_resume_source,
+        body=SourceNamed,
+        answer=Controlled,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/apps/{app}/breaker",
+        name="breaker",
+        permission="apps:control",
+        about="Ask an App to keep breakers open or closed, or to leave them to the results of the handlers.",
+        handler=_set_breaker,
+        body=BreakerWished,
+        answer=Controlled,
+        also=(404, 409),
     ),
 )
