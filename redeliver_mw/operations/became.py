@@ -183,7 +183,7 @@ def ends_of(connection: Connection, operation_id: str, positions: Sequence[int])
     columns = operation_letters.c
     recovered = again = 0
     for at in range(0, len(positions), _CHUNK):
-        some = bindparam("positions", list(positions[at : at + _CHUNK]), expanding=True)
+        some: Any = bindparam("positions", list(positions[at : at + _CHUNK]), expanding=True)
         asked = select(columns.became, func.count().label("number")).where(
             columns.operation_id == operation_id, columns.position.in_(some), columns.became.is_not(None)
         )
