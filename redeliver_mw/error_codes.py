@@ -135,6 +135,8 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "operation-not-found",
             "operation-over",
             "operation-running",
+            "letter-changed",
+            "replay-other-broker",
         ),
         "pipeline": (
             "java-missing",

@@ -52,8 +52,8 @@ class BatchAnswer:
 class SendResult:
     """Holds the result of a batch.
 
-    Of the letters that are `unsent` in the answer, those in `held` waited behind one that was refused. `error` is why the
-    connection is no longer usable; `lost` why some letters have no answer although it is.
+    Of the letters that are `unsent` in the answer, those in `held` waited behind one that was refused. `error` is why
+    the connection is no longer usable; `lost` why some letters have no answer although it is.
     """
 
     answer: BatchAnswer = field(default_factory=BatchAnswer)
