@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 TASKS = (
     ("Policies", ("check", "explain", "convert")),
-    ("Consumers", ("run", "doctor")),
+    ("Consumers", ("run", "control", "doctor")),
     ("Failed messages", ("dead", "limbo")),
     ("Months of failures, with Spark", ("pipeline",)),
 )

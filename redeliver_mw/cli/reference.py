@@ -44,8 +44,9 @@ def _command(command: Any, parent: Any, path: str) -> Iterator[str]:
     """Yield the lines of a command; of a group, those of each of its commands."""
     context = type(parent)(command, info_name=command.name, parent=parent, resilient_parsing=True)
     if hasattr(command, "commands"):
+        given = " ".join((path, *(one.metavar for one in command.params if one.param_type_name == "argument")))
         for inner in command.commands.values():
-            yield from _command(inner, context, f"{path} {inner.name}")
+            yield from _command(inner, context, f"{given} {inner.name}")
         return
     yield from (f"### {path}", "", *_paragraphs(command.help), "")
     yield from ("```text", " ".join((path, *command.collect_usage_pieces(context))), "```", "")

@@ -21,6 +21,7 @@ from .tables import audits
 
 AuditOutcome = Literal["success", "failure", "denied"]
 log = logging.getLogger("redeliver_mw.audit")
+CONTROL: Final = "control-"  # begins what is done with Apps; everything else is done with dead letters
 FIELDS: Final = (
     "event.action",
     "event.kind",
@@ -72,7 +73,7 @@ def add_audit(connection: Connection, entry: AuditEntry) -> None:
 def log_audit(entry: AuditEntry) -> None:
     """Write the line of an entry, without secrets."""
     fields: dict[str, Any] = {
-        "event.action": f"dead-letter-{entry.what}",
+        "event.action": entry.what if entry.what.startswith(CONTROL) else f"dead-letter-{entry.what}",
         "event.kind": "event",
         "event.outcome": "success" if entry.outcome == "success" else "failure",
         "user.name": redact(clean(entry.who)),

@@ -407,10 +407,13 @@ def is_gone(operation: Operation) -> bool:
     """Return whether the process of an operation no longer runs, as far as can be told from here."""
     if operation.host != clean(socket.gethostname()):
         return now_us() - operation.seen_us > SILENT_US
-    if operation.pid == os.getpid():
-        return False
+    return operation.pid != os.getpid() and is_gone(operation.pid)
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether no process of this host has this number."""
     try:
-        os.kill(operation.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:

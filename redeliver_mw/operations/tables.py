@@ -205,6 +205,34 @@ audits = Table(
     Index("redeliver_store_audit_at", "at_us"),
 )
 
+# What an operator wants of one source of an App, until the next row takes its place.
+controls = Table(
+    "redeliver_store_control",
+    metadata,
+    Column("app", Text, primary_key=True),
+    Column("source", Text, primary_key=True),  # as `queue:orders`
+    Column("subject", Text, primary_key=True),  # consumption, breaker
+    Column("wish", Text, nullable=False),  # pause, resume; open, close, auto
+    Column("who", Text, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+)
+
+# What each process of an App reports: one row for each start.
+app_processes = Table(
+    "redeliver_store_process",
+    metadata,
+    Column("process_id", Text, primary_key=True),
+    Column("app", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("broker", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),  # running, stopped
+    Column("sources", Text, nullable=False),  # JSON: a list of `control.SourceReport`
+    Index("redeliver_store_process_app", "app"),
+)
+
 
 def _fill(connection: Connection) -> None:
     connection.execute(insert(counters).values(next_letter_id=1))

@@ -1,69 +1,48 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of ours on a real broker, moved into a store, and what a replay has sent back."""
+"""A replay of a store as far as an App sees it: an operation whose letters were sent, and the headers of a message."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
+from sqlalchemy import select, update
 
-from redeliver_mw.adapter.registry import adapter_for
-from redeliver_mw.dead_letters.sending.sync_connection import SyncConnection
-from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
-from redeliver_mw.operations import Store, collect
-from tests.brokers import Broker
-from tests.faults.letters import declare, take
-from tests.pipeline.letters import OURS
+from redeliver_mw.operations import Selection, Store
+from redeliver_mw.operations.operation import LetterResult, plan_operation, record_results, take_operation
+from redeliver_mw.operations.tables import operation_letters
+from tests.operations.taking import put
+from tests.pipeline.letters import letter
 
 
-def letters_of(dlq: str, source: str, bodies: Iterable[bytes], **headers: str) -> list[Outgoing]:
-    """Dead letters of ours that were consumed from `source`, with ids of their own."""
-    return [
-        Outgoing(
-            Destination(dlq),
-            body,
-            OURS
-            | {
-                "redeliver_copy_id": f"{dlq}-copy-{n}",
-                "redeliver_lineage": f"{dlq}-{n}",
-                "redeliver_original_destination": source,
-                "redeliver_failures_for": source,
-                "redeliver_generation": "0",
-            }
-            | headers,
-            Properties(message_id=f"{dlq}-m{n}", content_type="text/plain"),
-        )
-        for n, body in enumerate(bodies)
-    ]
+def sent(store: Store, *lineages: str) -> str:
+    """Return the id of a replay that has sent messages of these lineages."""
+    letters = [letter(b"x", {"redeliver_lineage": lineage}, copy_id=f"copy-{lineage}") for lineage in lineages]
+    put(store, *letters)
+    operation = take_operation(store, plan_operation(store, "replay", Selection(), options={}).operation_id)
+    columns = operation_letters.c
+    mine = columns.operation_id == operation.operation_id
+    with store.writing() as connection:
+        record_results(connection, operation, [LetterResult(n + 1, "done") for n in range(len(lineages))])
+        for n, lineage in enumerate(lineages):
+            connection.execute(update(operation_letters).where(mine, columns.position == n + 1).values(lineage=lineage))
+    return operation.operation_id
 
 
-def send(broker: Broker, outs: Iterable[Outgoing]) -> None:
-    """Publish messages, each confirmed."""
-    with SyncConnection(adapter_for(broker.url)) as line:
-        room, refused = threading.Semaphore(500), list[str]()
-
-        def answered(verdict: str, why: str) -> None:
-            if verdict != "ok":
-                refused.append(why)
-            room.release()
-
-        for out in outs:
-            assert room.acquire(timeout=60)
-            line.adapter.publish(out, answered)
-        for _ in range(500):
-            assert room.acquire(timeout=60)
-        assert refused == []
+def became(store: Store, replay_id: str) -> dict[str, str | None]:
+    """Return what is written of each message of a replay, by its lineage."""
+    columns = operation_letters.c
+    asked = select(columns.lineage, columns.became).where(columns.operation_id == replay_id)
+    with store.reading() as connection:
+        return {row.lineage: row.became for row in connection.execute(asked)}
 
 
-def fill(broker: Broker, store: Store, source: str, bodies: Iterable[bytes], *, dlq: str = "", **headers: str) -> None:
-    """Put dead letters of `source` into the store, through a queue of the broker; `source` is there and empty."""
-    dlq = dlq or f"dlq.{source}"
-    declare(broker, dlq, source)
-    outs = letters_of(dlq, source, bodies, **headers)
-    send(broker, outs)
-    assert sum(one.collected for one in collect(broker.url, [dlq], store).queues) == len(outs)
-
-
-def arrived(broker: Broker, source: str) -> list[Delivery]:
-    """Every message of a queue, off it, in order."""
-    return take(broker, source)
+def headers(replay_id: str, lineage: str, source: str = "orders") -> dict[str, str]:
+    """Return the headers that a replay gives to a message."""
+    return {
+        "redeliver_replay_id": replay_id,
+        "redeliver_lineage": lineage,
+        "redeliver_copy_id": f"copy-of-{lineage}",
+        "redeliver_hop": "2",
+        "redeliver_generation": "1",
+        "redeliver_original_destination": source,
+        "redeliver_original_kind": "queue",
+    }

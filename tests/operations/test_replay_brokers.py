@@ -10,7 +10,7 @@ from redeliver_mw.operations import Selection, Store
 from redeliver_mw.operations.replay import run_replay
 from redeliver_mw.operations.replay_plan import plan_replay, preview_of
 from tests.brokers import Broker
-from tests.operations.replaying import arrived, fill
+from tests.operations.filling import arrived, fill
 
 pytestmark = pytest.mark.broker
 
