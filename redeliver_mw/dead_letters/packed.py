@@ -75,7 +75,7 @@ def copy_of(
     """
     delivery = unpack(packed, reader)
     out = sent_back(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)
-    # Without images nothing is read from the origin: no broker has the letter, so a lost link has no consequence for it.
+    # A copy without an image needs no origin: no broker has the letter, so a lost link has no consequence for it.
     out = replace(out, duplicate_salt=salt, origin=out.origin if _has_images(type(reader)) else None)
     return out if edits is None else _edited(out, edits)
 

@@ -155,7 +155,7 @@ def take_operation(store: Store, operation_id: str) -> Operation:
                 cure="Plan a new one",
                 code="operation-over",
             )
-        if found.state == "running" and not is_gone(found):
+        if found.state == "running" and not has_died(found):
             raise StoreError(
                 f"operation {found.operation_id} runs on {found.host}, in process {found.pid}",
                 where=store.where,
@@ -399,11 +399,11 @@ def _bury_dead(connection: Connection, kind: str) -> None:
     running = select(operations).where(columns.kind == kind, columns.state == "running")
     for row in connection.execute(running).mappings().all():
         found = _operation(row)
-        if found.host == clean(socket.gethostname()) and is_gone(found):
+        if found.host == clean(socket.gethostname()) and has_died(found):
             _set(connection, found.operation_id, state="failed", why=DIED, ended_us=now_us())
 
 
-def is_gone(operation: Operation) -> bool:
+def has_died(operation: Operation) -> bool:
     """Return whether the process of an operation no longer runs, as far as can be told from here."""
     if operation.host != clean(socket.gethostname()):
         return now_us() - operation.seen_us > SILENT_US

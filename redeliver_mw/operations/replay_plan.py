@@ -26,7 +26,7 @@ from ..errors import ConfigError, StoreError
 from ..message import Destination
 from ..redaction import redact
 from .became import SETTLES_WITHIN
-from .operation import Operation, find_operation, is_gone, plan_operation, read_operation
+from .operation import Operation, find_operation, has_died, plan_operation, read_operation
 from .selection import LetterState, Selection
 from .store import Store
 from .tables import letters, operation_letters, operations, redirects
@@ -228,7 +228,7 @@ def release_cancelled(connection: Connection) -> None:
         .distinct()
     )
     for operation_id in connection.execute(asked).scalars().all():
-        if is_gone(read_operation(connection, operation_id)):
+        if has_died(read_operation(connection, operation_id)):
             release(connection, operation_id)
 
 
