@@ -136,6 +136,7 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "operation-over",
             "operation-running",
             "letter-changed",
+            "letter-edit",
             "replay-other-broker",
         ),
         "pipeline": (

@@ -167,7 +167,7 @@ def run_replay(
             code="option-value",
         )
     operation = take_operation(store, planned.operation_id)
-    one = _Run(store, operation, adapters, wanted, transform, stop or threading.Event(), progress)
+    one = StoreReplayRun(store, operation, adapters, wanted, transform, stop or threading.Event(), progress)
     try:
         return one.run(who)
     except BaseException as error:
@@ -198,7 +198,7 @@ class _Stopped(Exception):
     """Ends a run before its end, in good order, for the reason that it gives."""
 
 
-class _Run:
+class StoreReplayRun:
     """Runs one replay in one thread."""
 
     def __init__(
@@ -225,7 +225,7 @@ class _Run:
         self._blocked: set[str] = set()  # chains with a letter that was refused
         self._pace = RateLimit(wanted.rate)
         self._slow = wanted.rate is not None and wanted.rate <= 1  # one letter at a time, and the run can stop between
-        self._watch: _Watch | None = None
+        self._watch: FailedAgainWatch | None = None
         self._canary: CanaryEnd | None = None
         self._next_seen = time.monotonic() + SEEN
 
@@ -301,7 +301,7 @@ class _Run:
             left = self._operation.total - self._over
             base = known_ends(connection, self._id).failed_again
         maker = CopyMaker(self._id, routes, line.adapter, self._transform, self._edit)
-        self._watch = _Watch(self._store, self._id, self._adapters, queues, base)
+        self._watch = FailedAgainWatch(self._store, self._id, self._adapters, queues, base)
         number = self._wanted.canary_of(max(1, left))
         if number is not None:
             self._send(line, publisher, maker, number)
@@ -576,7 +576,7 @@ class _Run:
         return done
 
 
-class _Watch:
+class FailedAgainWatch:
     """Counts the messages of a run that have failed again: in the store, and in the dead-letter queues.
 
     A queue that cannot be watched is left alone: the run itself meets the error if the broker is away.
