@@ -135,6 +135,9 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "operation-not-found",
             "operation-over",
             "operation-running",
+            "letter-changed",
+            "letter-edit",
+            "replay-other-broker",
         ),
         "pipeline": (
             "java-missing",

@@ -36,7 +36,7 @@ def decoder_of(given: str | None) -> Decoder | None:
     """Return the function that --decode names, with the current folder on the path. Raises ConfigError."""
     if given is None:
         return None
-    from ..pipeline.plans.user_functions import load_function
+    from ..dead_letters.edits.user_functions import load_function
 
     sys.path.insert(0, os.getcwd())
     found: Any = load_function(given, "--decode")

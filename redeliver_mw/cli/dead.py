@@ -32,7 +32,8 @@ from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
 from . import collect, store
-from .arguments import Dlq, Json, Url, read_url
+from . import replay as from_store
+from .arguments import Json, Url, read_url
 from .bodies import Body, Decode, Decoder, body_as_json, check_form, decoder_of, print_body
 from .help import example
 from .logs import quiet_drivers
@@ -70,6 +71,10 @@ GroupOrKey = Annotated[
         metavar="BY[=VALUE]",
         help="Of a store: groups by fingerprint, source, error, app or day; with a value, the letters of one group",
     ),
+]
+LetterIds = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="This letter only; the beginning of its id is enough. Of a store: may be repeated"),
 ]
 LetterId = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
 
@@ -203,8 +208,74 @@ def _print_letter(
     return print_body(delivery.body, form, decoder)
 
 
-def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
-    """Send dead letters back to where they were consumed from; each is removed here once it is confirmed there."""
+def replay(
+    url: Url,
+    dlq: DlqOrNone = None,
+    limit: LetterLimit = None,
+    ids: LetterIds = None,
+    where: Where = None,
+    since: Since = None,
+    store_url: store.StoreUrl = None,
+    queue: OfQueue = None,
+    state: State = None,
+    group: OfGroup = None,
+    everything: from_store.Everything = False,
+    to: from_store.To = None,
+    rate: from_store.Rate = None,
+    canary: from_store.Canary = None,
+    stop_at: from_store.StopAt = None,
+    wait: from_store.Wait = None,
+    settles_within: from_store.SettlesWithin = None,
+    policy: from_store.OfPolicy = None,
+    transform: from_store.TransformName = None,
+    edit: from_store.Edit = False,
+    yes: from_store.Yes = False,
+    resume: from_store.Resume = None,
+    other_broker: from_store.OtherBroker = False,
+    as_json: Json = False,
+) -> None:
+    """Send dead letters back to where they were consumed from.
+
+    With DLQ, the letters of that queue: each is removed there once its source has it. Without DLQ, letters of the
+    store, which --id, --where, --group or --all choose: what would be sent is shown first.
+    """
+    asked = from_store.StoreAsked(
+        url=url,
+        store=store_url,
+        ids=ids or (),
+        where=where,
+        since=since,
+        queue=queue,
+        state=state,
+        group=group,
+        everything=everything,
+        limit=limit,
+        to=to,
+        rate=rate,
+        canary=canary,
+        stop_at=stop_at,
+        wait=wait,
+        settles_within=settles_within,
+        policy=policy,
+        transform=transform,
+        edit=edit,
+        yes=yes,
+        resume=resume,
+        other_broker=other_broker,
+        as_json=as_json,
+    )
+    if dlq is None:
+        return from_store.replay_from_store(asked)
+    for option in asked.of_a_store():
+        raise _only("a store", option, "Leave it out, or leave DLQ out")
+    if len(asked.ids) > 1:
+        raise ConfigError(
+            "several ids, and a queue is searched for one", where="--id", cure="Name one", code="option-value"
+        )
+    return _replay_queue(url, dlq, limit, asked.ids[0] if asked.ids else None, as_json)
+
+
+def _replay_queue(url: str, dlq: str, limit: int | None, id_: str | None, as_json: bool) -> None:
     address, queue = _given(url, dlq, limit, id_)
     done = 0
 
