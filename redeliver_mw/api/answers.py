@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, Final, Literal
 
 from ..dead_letters.shown import body_of, headers_shown, history_as_json
@@ -19,7 +19,11 @@ from ..operations.audit import AuditEntry, AuditOutcome
 from ..operations.became import BecameCounts, Fate, ReplayedLetter
 from ..operations.control import ControlResult, ControlWish, ProcessReport, Subject
 from ..operations.filters.parser import parse_since
+from ..operations.import_ import Imported
+from ..operations.notes import Note
 from ..operations.operation import OperationState, now_us
+from ..operations.redirects import Redirect
+from ..operations.replay_plan import ReplayPreview
 from ..operations.selection import GroupKey, LetterState
 from ..operations.tokens import ApiToken, Role
 from ..redaction import MARK, redact
@@ -128,9 +132,13 @@ class GroupChosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersChosen:
-    """Means the dead letters for which every condition that is given holds; without any, those that wait."""
+    """Means the dead letters for which every condition that is given holds.
 
-    state: Literal["waiting", "replaying", "replayed", "archived", "discarded", "any"] = "waiting"
+    Without a state these are letters that wait; for a restore and an expire, letters in the states that it can be done
+    with.
+    """
+
+    state: Literal["waiting", "replaying", "replayed", "archived", "discarded", "any"] | None = None
     queue: Name | None = None
     ids: Annotated[Sequence[Id], Limits(about="Ids of dead letters, whole", most=1000)] = ()
     group: GroupChosen | None = None
@@ -138,6 +146,99 @@ class LettersChosen:
     since: Annotated[
         str | None, Limits(about="Died so long ago or later, as in 2h, or at this time or later", most=100)
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditWished:
+    """Changes one letter before it is sent. `digest` is that of the letter that was read: another one is refused.
+
+    The body is a text, or bytes in base64; without both it stays. Headers that are null are removed.
+    """
+
+    id: Id
+    digest: Annotated[str, Limits(least=1, most=200)]
+    body: Annotated[str | None, Limits(most=2**30)] = None
+    body_base64: Annotated[str | None, Limits(most=2**30)] = None
+    headers: Annotated[Mapping[str, str | None], Limits(most=1000)] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayWished:
+    """Says how a replay is to be run. `transform` is the name of one of the server's.
+
+    `canary` and `stop_at` are numbers or shares, as `5` and `20%`.
+    """
+
+    to: Name | None = None
+    rate: Annotated[float | None, Limits(about="Messages a second", least=0, most=10**9)] = None
+    canary: Annotated[str | None, Limits(most=20)] = None
+    stop_at: Annotated[str, Limits(most=20)] = "20%"
+    wait_s: Annotated[float, Limits(about="How long the canary is waited for", least=0, most=10**6)] = 60.0
+    settles_within_s: Annotated[
+        float, Limits(about="After this time a message whose end is not known counts as unknown", least=0, most=10**9)
+    ] = 86_400.0
+    transform: Annotated[str | None, Limits(least=1, most=100)] = None
+    other_broker: Annotated[bool, Limits(about="Also letters that were collected at another address")] = False
+    edit: EditWished | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireWished:
+    """Says which letters are removed: those that came into their state so long ago, or only their bodies."""
+
+    older_than_s: Annotated[float, Limits(least=1, most=10**10)]
+    only_bodies: bool = False
+    waiting: Annotated[bool, Limits(about="Confirms that letters that wait are meant; their state is named")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationPlanned:
+    """Freezes dead letters for an operation. If they are not as many as expected, nothing is planned."""
+
+    kind: Literal["replay", "archive", "restore", "discard", "expire"]
+    selection: LettersChosen
+    most: Annotated[int | None, Limits(about="Of a replay: at most so many, the oldest", least=1, most=10**9)] = None
+    expected: Annotated[int | None, Limits(about="How many letters they have to be", least=0, most=10**9)] = None
+    replay: ReplayWished | None = None
+    expire: ExpireWished | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWished:
+    """Runs an operation, or goes on with one. A replay needs the name of a broker if the server has several."""
+
+    broker: Annotated[str | None, Limits(least=1, most=100)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteWritten:
+    """Writes a note on one letter or on one group."""
+
+    text: Annotated[str, Limits(least=1)]
+    letter: Id | None = None
+    group: GroupChosen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotesParameters:
+    """Asks for the notes on a letter and on the groups that it belongs to."""
+
+    letter: Id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedirectWished:
+    """Sends letters whose source is `old` to `new`."""
+
+    old: Name
+    new: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedirectNamed:
+    """Names a redirect by its old source."""
+
+    old: Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +453,86 @@ class AuditList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlace:
+    """Says how many letters go from a source to a destination."""
+
+    source: str | None
+    to: str
+    letters: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayStay:
+    """Says why letters will not be sent."""
+
+    why: str
+    letters: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previewed:
+    """Says what a run of a replay would do now.
+
+    `in_doubt` letters were sent by it without an answer, `doubtful_elsewhere` by another one: these may arrive twice.
+    """
+
+    letters: Count
+    routes: Sequence[ReplayPlace]
+    stay: Sequence[ReplayStay]
+    brokers: Sequence[str]
+    in_doubt: Count
+    doubtful_elsewhere: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteListed:
+    """Holds a note on a letter or on a group."""
+
+    target: Annotated[str, Limits(about="letter, or what the group is made by")]
+    value: Annotated[str, Limits(about="The id of the letter, or the key of the group")]
+    text: str
+    who: str
+    at_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteList:
+    """Holds notes, the oldest first."""
+
+    notes: Sequence[NoteListed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedirectListed:
+    """Says that letters whose source is `old` are sent to `new`."""
+
+    old: str
+    new: str
+    who: str
+    at_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedirectList:
+    """Holds all redirects."""
+
+    redirects: Sequence[RedirectListed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportDone:
+    """Sums up an import. `again` letters were in the store; `wrong` lines were left out, and `errors` says why."""
+
+    operation: str
+    added: Count
+    again: Count
+    completed: Count
+    renamed: Count
+    wrong: Count
+    errors: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppSource:
     """Says what a process of an App does with a source. Empty texts: nothing is in the way; there is no breaker."""
 
@@ -434,10 +615,10 @@ def selection_of_query(asked: LetterFilter) -> Selection:
     )
 
 
-def selection_of(chosen: LettersChosen) -> Selection:
-    """Return the selection that a body means. Raises ConfigError."""
+def selection_of(chosen: LettersChosen, usual: LetterState | None) -> Selection:
+    """Return the selection that a body means; `usual` is the state of one that names none. Raises ConfigError."""
     return Selection(
-        state=None if chosen.state == "any" else chosen.state,
+        state=usual if chosen.state is None else None if chosen.state == "any" else chosen.state,
         queue=chosen.queue,
         ids=tuple(dict.fromkeys(chosen.ids)),
         group=None if chosen.group is None else (chosen.group.by, chosen.group.value),
@@ -607,6 +788,49 @@ def control_of(done: ControlResult) -> Controlled:
     )
 
 
+def preview_shown(found: ReplayPreview) -> Previewed:
+    """Return what a run of a replay would do."""
+    return Previewed(
+        letters=found.letters,
+        routes=[
+            ReplayPlace(source=_shown(one.source), to=redact(one.target), letters=one.letters) for one in found.routes
+        ],
+        stay=[ReplayStay(why=redact(one.why), letters=one.letters) for one in found.stay],
+        brokers=[redact(one) for one in found.brokers],
+        in_doubt=found.in_doubt,
+        doubtful_elsewhere=found.doubtful_elsewhere,
+    )
+
+
+def note_of(found: Note) -> NoteListed:
+    """Return a note."""
+    return NoteListed(
+        target=found.target_kind,
+        value=redact(found.target_value),
+        text=redact(found.text),
+        who=redact(found.who),
+        at_s=found.at_us / 1e6,
+    )
+
+
+def redirect_of(found: Redirect) -> RedirectListed:
+    """Return a redirect."""
+    return RedirectListed(old=redact(found.old), new=redact(found.new), who=redact(found.who), at_s=found.at_us / 1e6)
+
+
+def import_of(found: Imported) -> ImportDone:
+    """Return what an import has done."""
+    return ImportDone(
+        operation=found.operation,
+        added=found.added,
+        again=sum(found.again.values()),
+        completed=found.completed,
+        renamed=found.renamed,
+        wrong=found.wrong,
+        errors=[redact(one.message) for one in found.errors],
+    )
+
+
 def audit_of(found: Sequence[AuditEntry]) -> AuditList:
     """Return entries of the audit."""
     listed = [
@@ -628,7 +852,7 @@ def audit_of(found: Sequence[AuditEntry]) -> AuditList:
 def values_of(answer: Any) -> Any:
     """Return an answer as JSON values."""
     if is_dataclass(answer):
-        return {field.name: values_of(getattr(answer, field.name)) for field in fields(answer)}
+        return {one.name: values_of(getattr(answer, one.name)) for one in fields(answer)}
     if isinstance(answer, Mapping):
         return {str(name): values_of(value) for name, value in answer.items()}
     if isinstance(answer, Sequence) and not isinstance(answer, str):

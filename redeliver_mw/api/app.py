@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -27,6 +28,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
+from ..adapter.registry import parse_url
+from ..dead_letters.edits.letter import Transform
 from ..errors import ConfigError, RedeliverError
 from ..operations import Store
 from ..operations.audit import AuditEntry, write_audit
@@ -37,9 +40,13 @@ from .answers import values_of
 from .connections import KEPT, Connections
 from .events import MEDIA_TYPE as EVENTS
 from .events import events
+from .lines import AT_ONCE as LINES_AT_ONCE
+from .lines import MEDIA_TYPE as LINES
+from .lines import LineStream
 from .openapi import document_of
 from .permissions import may
 from .problems import HEADERS, ApiError, as_json, problem_response
+from .retention import Retention
 from .routes import PREFIX_OF_ALL, ROUTES, ApiRoute, Call, Decoder, forbidden, who
 from .runs import Runs
 from .shapes import read_json, read_query
@@ -48,11 +55,13 @@ log = logging.getLogger("redeliver_mw.api")
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 MAX_BODY: Final = 1024 * 1024  # bytes of a request
+MAX_UPLOAD: Final = 256 * 1024 * 1024  # bytes of an import
 MOST_HEADERS: Final = 100
 HEADER_BYTES: Final = 32 * 1024
 MOST_STREAMS: Final = 100
 CLOSE_S: Final = 20.0  # seconds that operations have to end in good order
 _MOST_STRANGERS: Final = 60  # denials without a valid token that are audited in a minute
+_IN_MEMORY: Final = 1024 * 1024  # bytes of an import that are not on a disk
 _SECRET_NAMES: Final = frozenset(
     {"token", "access_token", "api_key", "apikey", "auth", "authorization", "bearer", "password", "secret"}
 )
@@ -65,35 +74,64 @@ T = TypeVar("T")
 class ApiSettings:
     """Holds what an application was made with."""
 
+    transforms: Mapping[str, Transform] = field(default_factory=dict)
     decoders: Mapping[str, Decoder] = field(default_factory=dict)
+    brokers: Mapping[str, str] = field(default_factory=dict)
     hosts: Sequence[str] = LOOPBACK
     max_body: int = MAX_BODY
+    max_upload: int = MAX_UPLOAD
+    keep_bodies: float | None = None
 
 
 def create_app(
     store: Store | str,
     *,
+    transforms: Mapping[str, Transform] | None = None,
     decoders: Mapping[str, Decoder] | None = None,
+    brokers: Mapping[str, str] | str | None = None,
     hosts: Sequence[str] = LOOPBACK,
     max_body: int = MAX_BODY,
+    max_upload: int = MAX_UPLOAD,
+    keep_bodies: float | None = None,
 ) -> Api:
     """Return an ASGI application that serves the operations on a store under `/api/v1`.
 
     - `store`: the store, or its URL. The application opens connections of its own to it.
+    - `transforms`: functions that change letters before they are sent back, by the names by which requests ask for
+      them.
     - `decoders`: functions that show bodies, by the names by which requests ask for them. Each is given the bytes of a
       body, and returns what JSON can express.
+    - `brokers`: the URLs of the brokers that letters are sent back to, by the names by which requests ask for them; or
+      one URL. Without any, nothing can be replayed.
     - `hosts`: the names under which clients may reach it, without a port; `*` as the only one: any, if whatever stands
       before the application checks the name.
-    - `max_body`: bytes of a request, at most.
+    - `max_body`, `max_upload`: bytes of a request, and of an import, at most.
+    - `keep_bodies`: seconds after which the bodies of letters that were replayed, archived or discarded are removed.
 
-    Raises ConfigError or MissingExtra for a URL that cannot be a store's.
+    Raises ConfigError or MissingExtra for a URL that cannot be a store's or a broker's.
     """
     if isinstance(hosts, str) or not hosts:
         raise ConfigError(
             f"{hosts!r} is no list of hosts", where="hosts", cure="Write hosts=['dead.example']", code="option-value"
         )
+    if keep_bodies is not None and not keep_bodies >= 1:
+        raise ConfigError(
+            f"{keep_bodies} s is no time to keep bodies for",
+            where="keep_bodies",
+            cure="Write seconds, from 1 on",
+            code="option-value",
+        )
+    known = {"broker": brokers} if isinstance(brokers, str) else dict(brokers or {})
+    for one in known.values():
+        parse_url(one)
     settings = ApiSettings(
-        decoders=dict(decoders or {}), hosts=tuple(one.lower().strip("[]") for one in hosts), max_body=max_body
+        transforms=dict(transforms or {}),
+        decoders=dict(decoders or {}),
+        brokers=known,
+        hosts=tuple(one.lower().strip("[]") for one in hosts),
+        max_body=max_body,
+        max_upload=max_upload,
+        keep_bodies=keep_bodies,
     )
     return Api(Store(store, create=False) if isinstance(store, str) else store, settings)
 
@@ -111,13 +149,24 @@ class Api:
         self._routes = [
             (one, Route(PREFIX_OF_ALL + one.path, _nothing, methods=[one.method], name=one.name)) for one in ROUTES
         ]
-        self._streams = 0
+        self._streams, self._exports = 0, 0
+        self._retention = Retention(self.connections.open, settings.keep_bodies)
         self._strangers = _Strangers()
+
+    @property
+    def transforms(self) -> Mapping[str, Transform]:
+        """Return the transforms by name."""
+        return self.settings.transforms
 
     @property
     def decoders(self) -> Mapping[str, Decoder]:
         """Return the decoders by name."""
         return self.settings.decoders
+
+    @property
+    def brokers(self) -> Mapping[str, str]:
+        """Return the URLs of the brokers by name."""
+        return self.settings.brokers
 
     def end_streams(self) -> None:
         """Let streams of events end soon: a server that ends waits for them."""
@@ -126,6 +175,7 @@ class Api:
     def close(self, timeout: float = CLOSE_S) -> None:
         """End what runs after the batch in hand, so that it can go on later, and close the connections. Blocks."""
         self.end_streams()
+        self._retention.close(timeout)
         if not self.runs.close(timeout):
             log.warning(
                 "an operation has not ended within %g s; it can be taken over once this process is gone", timeout
@@ -139,12 +189,14 @@ class Api:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["type"] == "http":
+            self._retention.start()
             await self._http(Request(scope, receive), scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message: Message = await receive()
             if message["type"] == "lifespan.startup":
+                self._retention.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await to_thread.run_sync(self.close)
@@ -191,7 +243,13 @@ class Api:
         handle = partial(self._handle, route, token, path, query, body, request.scope.get("root_path", ""))
         if route.media == EVENTS:
             return await self._stream(handle, request, action)
-        answer = await self._in_thread(handle)
+        try:
+            answer = await self._in_thread(handle)
+        finally:
+            if route.upload:
+                body.close()
+        if isinstance(answer, LineStream):
+            return self._lines_of(answer)
         if route.answer is None:
             headers = {**HEADERS, "Content-Disposition": "attachment"}
             return Response(answer, route.status, headers, route.media)
@@ -278,21 +336,36 @@ class Api:
     # -- bodies -------------------------------------------------------------------------------------
 
     async def _body(self, request: Request, route: ApiRoute) -> Any:
+        """Return what the body describes; of an upload, a file that is not on any path, which the caller closes."""
         kind, _, more = request.headers.get("content-type", "").partition(";")
-        if kind.strip().lower() != "application/json" or (more.strip() and more.strip().lower() != "charset=utf-8"):
+        wanted = LINES if route.upload else "application/json"
+        if kind.strip().lower() != wanted or (more.strip() and more.strip().lower() != "charset=utf-8"):
             raise ApiError(
                 415,
-                "it is not application/json",
+                f"it is not {wanted}",
                 where="header Content-Type",
-                cure="Send JSON and Content-Type: application/json, also for an empty object",
+                cure=f"Send Content-Type: {wanted}, also with an empty body",
                 code="api-content-type",
             )
-        raw = await _read(request, self.settings.max_body)
+        if route.upload:
+            return await self._upload(request)
+        raw = b"".join([part async for part in _parts(request, self.settings.max_body)])
         try:
             value = orjson.loads(raw or b"{}")
         except orjson.JSONDecodeError as error:
             raise ApiError(400, f"it is no JSON: {error}", where="body", cure="Send JSON", code="api-request") from None
         return read_json(route.body or dict, value)
+
+    async def _upload(self, request: Request) -> Any:
+        file = await self._in_thread(partial(tempfile.SpooledTemporaryFile, _IN_MEMORY))
+        try:
+            async for part in _parts(request, self.settings.max_upload):
+                await self._in_thread(partial(file.write, part))
+            await self._in_thread(partial(file.seek, 0))
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     # -- handlers -----------------------------------------------------------------------------------
 
@@ -311,13 +384,7 @@ class Api:
     async def _stream(self, handle: Callable[[], Any], request: Request, action: str) -> Response:
         first = values_of(await self._in_thread(handle))
         if self._streams >= MOST_STREAMS or self.ending:
-            raise ApiError(
-                503,
-                "too many streams are open" if not self.ending else "this server ends",
-                cure="Try again later",
-                code="api-busy",
-                headers={"Retry-After": "5"},
-            )
+            raise _busy("this server ends" if self.ending else "too many streams are open")
 
         async def look() -> dict[str, Any]:
             await self._authenticate(request, action)  # it may have been revoked
@@ -333,6 +400,21 @@ class Api:
                 self._streams -= 1
 
         return StreamingResponse(counted(), 200, {**HEADERS, "X-Accel-Buffering": "no"}, EVENTS)
+
+    def _lines_of(self, answer: LineStream) -> Response:
+        if self._exports >= LINES_AT_ONCE or self.ending:
+            raise _busy("this server ends" if self.ending else "others export letters now")
+
+        async def counted() -> AsyncIterator[bytes]:
+            self._exports += 1
+            try:
+                async for line in answer.lines(self.connections.open, self._in_thread):
+                    yield line
+            finally:
+                self._exports -= 1
+
+        headers = {**HEADERS, "Content-Disposition": 'attachment; filename="letters.jsonl"'}
+        return StreamingResponse(counted(), 200, headers, LINES)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
@@ -377,21 +459,20 @@ async def _nothing(_: Request) -> Response:
     return Response()
 
 
-async def _read(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raises ApiError as soon as it is too large."""
+async def _parts(request: Request, most: int) -> AsyncIterator[bytes]:
+    """Yield the body of a request. Raises ApiError as soon as it is too large."""
     too_large = ApiError(
         413, f"it is larger than {most} bytes", where="body", cure="Send less at a time", code="api-too-large"
     )
     length = request.headers.get("content-length", "0")
     if length.isascii() and length.isdigit() and int(length[:20]) > most:
         raise too_large
-    parts, size = [], 0
+    size = 0
     async for part in request.stream():
         size += len(part)
         if size > most:
             raise too_large
-        parts.append(part)
-    return b"".join(parts)
+        yield part
 
 
 def _check_headers(request: Request) -> None:
@@ -437,6 +518,10 @@ def _no_route(allowed: Sequence[str], method: str) -> ApiError:
     return ApiError(
         404, "there is no such path", cure=f"See {PREFIX_OF_ALL}/openapi.json for all paths", code="api-route"
     )
+
+
+def _busy(what: str) -> ApiError:
+    return ApiError(503, what, cure="Try again later", code="api-busy", headers={"Retry-After": "5"})
 
 
 def _unauthorized(what: str, cure: str, *, code: str) -> ApiError:

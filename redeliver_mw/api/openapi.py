@@ -11,6 +11,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Final
 
+from .lines import MEDIA_TYPE as LINES
 from .permissions import least_role
 from .problems import MEDIA_TYPE, Problem
 from .routes import PREFIX_OF_ALL, ApiRoute
@@ -76,6 +77,8 @@ def _operation(route: ApiRoute, schemas: dict[str, Schema]) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": schema_of(route.body, schemas)}},
         }
+    if route.upload:
+        found["requestBody"] = {"required": True, "content": {LINES: {"schema": {"type": "string"}}}}
     return found
 
 

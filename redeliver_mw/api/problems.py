@@ -30,8 +30,12 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
         "X-Content-Type-Options": "nosniff",
     }
 )
-_NOT_FOUND: Final = frozenset({"control-app", "control-source", "letter-not-found", "operation-not-found"})
-_CONFLICT: Final = frozenset({"control-no-breaker", "operation-over", "operation-running"})
+_NOT_FOUND: Final = frozenset(
+    {"control-app", "control-source", "letter-not-found", "operation-not-found", "redirect-missing"}
+)
+_CONFLICT: Final = frozenset(
+    {"control-no-breaker", "letter-changed", "operation-kind", "operation-over", "operation-running"}
+)
 
 
 class ApiError(RedeliverError):

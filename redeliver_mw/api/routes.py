@@ -8,6 +8,7 @@ go through it. Handlers run on threads, one connection to the store each.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -28,9 +29,14 @@ from ..operations import (
 from ..operations.audit import last_entries
 from ..operations.became import became_of, replayed_letters
 from ..operations.control import app_status, control_breaker, control_source, known_apps, last_wishes
+from ..operations.export import export
 from ..operations.filters.fields import HeaderField
 from ..operations.filters.model import Comparison, Conjunction, Disjunction, Filter, Membership, Negation, Presence
 from ..operations.filters.parser import parse_filter
+from ..operations.import_ import import_letters
+from ..operations.notes import note_group, note_letter, notes_about
+from ..operations.redirects import add_redirect, all_redirects, remove_redirect
+from ..operations.replay_plan import preview_of
 from ..operations.sorting import Sort
 from ..operations.tokens import ApiToken
 from ..redelivery.headers import PREFIX
@@ -45,31 +51,50 @@ from .answers import (
     Counts,
     GroupList,
     GroupParameters,
+    ImportDone,
+    LetterFilter,
     LetterInFull,
     LetterPage,
     LetterParameters,
     NoParameters,
+    NoteList,
+    NoteListed,
+    NotesParameters,
+    NoteWritten,
     Nothing,
     OperationInFull,
     OperationLetters,
     OperationLettersParameters,
     OperationList,
+    OperationPlanned,
     OperationsParameters,
     PageParameters,
+    Previewed,
+    RedirectList,
+    RedirectListed,
+    RedirectNamed,
+    RedirectWished,
+    RunWished,
     SourceNamed,
     audit_of,
     client_of,
     control_of,
     groups_of,
+    import_of,
     letter_of_store,
     letters_of_operation,
+    note_of,
     operation_in_full,
     operation_of,
     page_of,
+    preview_shown,
     processes_of,
+    redirect_of,
+    selection_of,
     selection_of_query,
 )
-from .kinds import kind_of
+from .kinds import Resources, RunSignals, kind_of
+from .lines import LineStream
 from .permissions import Permission, least_role, may
 from .problems import ApiError
 from .runs import Runs
@@ -80,7 +105,7 @@ Decoder = Callable[[bytes], object]
 """Is given a body, and returns what JSON can express."""
 
 
-class Server(Protocol):
+class Server(Resources, Protocol):
     """Is what handlers know of the server."""
 
     @property
@@ -134,6 +159,7 @@ class ApiRoute:
     answer: Any = None
     status: int = 200
     media: Media = "application/json"
+    upload: bool = False
     also: Sequence[int] = ()
 
 
@@ -205,12 +231,18 @@ def _letter(call: Call) -> LetterInFull:
 
 
 def _body(call: Call) -> bytes:
-    return _whole(call).packed.body
+    found = _whole(call)
+    if not found.whole:
+        raise ApiError(404, "the body of this letter was removed", cure="Look at its headers", code="api-body-removed")
+    return found.packed.body
 
 
 def _whole(call: Call) -> ShownLetter:
+    return _letter_named(call, call.path["id"])
+
+
+def _letter_named(call: Call, wanted: str) -> ShownLetter:
     """Return the letter with exactly this id: the beginning of an id may mean another letter tomorrow."""
-    wanted = call.path["id"]
     found = show(call.store, wanted)
     if found.letter.dl_id != wanted:
         raise ApiError(404, "no letter has exactly this id", cure="Write the whole id", code="letter-not-found")
@@ -260,6 +292,64 @@ def _headers_of(part: Filter) -> set[str]:
 # -- operations -------------------------------------------------------------------------------------
 
 
+def _plan(call: Call) -> OperationInFull:
+    asked: OperationPlanned = call.body
+    kind = kind_of(asked.kind)
+    call.need(kind.permission)
+    if asked.replay is not None and asked.replay.edit is not None:
+        call.need("letters:edit")
+    others = {"replay": asked.replay, "expire": asked.expire, "replay or most": asked.most}
+    if wrong := [name for name, given in others.items() if given is not None and asked.kind not in name]:
+        raise ApiError(
+            400,
+            f"this is said of a {wrong[0]}, and the kind is {asked.kind}",
+            where="body",
+            cure="Leave it out",
+            code="api-request",
+        )
+    assert kind.plan is not None
+    check_filter(asked.selection.where, call, "body selection where")
+    selection = selection_of(asked.selection, kind.state)
+    planned = kind.plan(call.server, call.store, selection, asked, call.who)
+    if asked.expected is not None and planned.total != asked.expected:
+        cancel_operation(call.store, planned.operation_id)
+        raise ApiError(
+            409,
+            f"the selection means {planned.total} letters now, and {asked.expected} were expected; nothing is planned",
+            where="body expected",
+            cure="Look at the letters again",
+            code="api-count-changed",
+        )
+    return _in_full(call, planned)
+
+
+def _run(call: Call) -> OperationInFull:
+    asked: RunWished = call.body
+    found = _exact(call)
+    kind = kind_of(found.kind)
+    call.need(kind.permission)
+    if found.kind == "replay" and found.options.get("edit") is not None:
+        call.need("letters:edit")
+    if kind.run is None:
+        raise ApiError(
+            409,
+            f"an operation of the kind {found.kind} cannot be run here",
+            cure="Run it where it was begun",
+            code="api-kind",
+        )
+    run, server, name = kind.run, call.server, call.who
+
+    def work(store: Store, stop: threading.Event, news: Callable[[], None]) -> None:
+        run(server, store, found, asked.broker, RunSignals(name, stop, lambda done, total: news()))
+
+    server.runs.start(found, work)
+    return _in_full(call, find_operation(call.store, found.operation_id))
+
+
+def _preview(call: Call) -> Previewed:
+    return preview_shown(preview_of(call.store, _exact(call).operation_id))
+
+
 def _pause(call: Call) -> OperationInFull:
     found = _exact(call)
     call.need(kind_of(found.kind).permission)
@@ -283,6 +373,57 @@ def _exact(call: Call) -> Operation:
 def _in_full(call: Call, operation: Operation) -> OperationInFull:
     became = became_of(call.store, operation.operation_id) if operation.kind == "replay" else None
     return operation_in_full(operation, became, runs_here=call.server.runs.runs(operation.operation_id))
+
+
+# -- notes, redirects, export and import ------------------------------------------------------------
+
+
+def _notes(call: Call) -> NoteList:
+    found = _letter_named(call, call.query.letter)
+    return NoteList(notes=[note_of(one) for one in notes_about(call.store, found.letter)])
+
+
+def _write_note(call: Call) -> NoteListed:
+    asked: NoteWritten = call.body
+    if (asked.letter is None) is (asked.group is None):
+        raise ApiError(
+            400,
+            "it has to be about a letter or about a group",
+            where="body",
+            cure="Name either the letter or the group",
+            code="api-request",
+        )
+    if asked.group is not None:
+        return note_of(note_group(call.store, asked.group.by, asked.group.value, asked.text, who=call.who))
+    assert asked.letter is not None
+    whole = _letter_named(call, asked.letter).letter.dl_id
+    return note_of(note_letter(call.store, whole, asked.text, who=call.who))
+
+
+def _redirects(call: Call) -> RedirectList:
+    return RedirectList(redirects=[redirect_of(one) for one in all_redirects(call.store)])
+
+
+def _add_redirect(call: Call) -> RedirectListed:
+    return redirect_of(add_redirect(call.store, call.body.old, call.body.new, who=call.who))
+
+
+def _remove_redirect(call: Call) -> RedirectList:
+    remove_redirect(call.store, call.body.old, who=call.who)
+    return _redirects(call)
+
+
+def _export(call: Call) -> LineStream:
+    """Return the lines, which are read once this has returned: what can be refused is refused before."""
+    selection = selection_of_query(call.query)
+    check_filter(call.query.where, call)
+    page(call.store, selection, limit=1)
+    name = call.who
+    return LineStream(lambda store, write, stop: export(store, write, selection, stop=stop, who=name))
+
+
+def _import(call: Call) -> ImportDone:
+    return import_of(import_letters(call.store, call.body, name="an upload", who=call.who))
 
 
 # -- Apps -------------------------------------------------------------------------------------------
@@ -422,6 +563,52 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="POST",
+        path="/operations",
+        name="plan",
+        permission="letters:list",
+        about="Freeze dead letters for an operation, and return their exact count. Needs the permission of its kind.",
+        handler=_plan,
+        body=OperationPlanned,
+        answer=OperationInFull,
+        status=201,
+        also=(404, 409),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/operations/{id}/preview",
+        name="preview",
+        permission="letters:list",
+        about="Say what a run of a replay would do now.",
+        handler=_preview,
+        answer=Previewed,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/operations/{id}/run",
+        name="run",
+        permission="letters:list",
+        about="Run an operation on the server. Returns when it has made progress. Needs the permission of its kind.",
+        handler=_run,
+        body=RunWished,
+        answer=OperationInFull,
+        status=202,
+        also=(404, 409, 502),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/operations/{id}/resume",
+        name="resume",
+        permission="letters:list",
+        about="Go on with an operation that was paused, or whose process is gone. Needs the permission of its kind.",
+        handler=_run,
+        body=RunWished,
+        answer=OperationInFull,
+        status=202,
+        also=(404, 409, 502),
+    ),
+    ApiRoute(
+        method="POST",
         path="/operations/{id}/pause",
         name="pause",
         permission="letters:list",
@@ -451,6 +638,80 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         handler=_audit,
         query=AuditParameters,
         answer=AuditList,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/notes",
+        name="notes",
+        permission="letters:list",
+        about="Return the notes on a letter and on the groups that it belongs to.",
+        handler=_notes,
+        query=NotesParameters,
+        answer=NoteList,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/notes",
+        name="note",
+        permission="letters:note",
+        about="Write a note on a letter or on a group.",
+        handler=_write_note,
+        body=NoteWritten,
+        answer=NoteListed,
+        status=201,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/redirects",
+        name="redirects",
+        permission="letters:list",
+        about="Return all redirects.",
+        handler=_redirects,
+        answer=RedirectList,
+    ),
+    ApiRoute(
+        method="POST",
+        path="/redirects",
+        name="redirect",
+        permission="redirects:write",
+        about="Send letters of a source elsewhere from now on.",
+        handler=_add_redirect,
+        body=RedirectWished,
+        answer=RedirectListed,
+        status=201,
+    ),
+    ApiRoute(
+        method="POST",
+        path="/redirects/remove",
+        name="redirect-remove",
+        permission="redirects:write",
+        about="Remove a redirect, and return the others.",
+        handler=_remove_redirect,
+        body=RedirectNamed,
+        answer=RedirectList,
+        also=(404,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/export",
+        name="export",
+        permission="letters:exact",
+        about="Return letters byte for byte, one line of JSON each, as `redeliver dead export` writes them.",
+        handler=_export,
+        query=LetterFilter,
+        media="application/x-ndjson",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/import",
+        name="import",
+        permission="letters:import",
+        about="Store letters that were exported, one line of JSON each. Wrong lines are left out, and reported.",
+        handler=_import,
+        upload=True,
+        answer=ImportDone,
     ),
     ApiRoute(
         method="GET",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LISTEN = "127.0.0.1:8600"
 GRACE_S = 30  # seconds that requests in hand have to end
+_NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})=(.+)", re.DOTALL)
 _LENGTH = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -43,6 +44,22 @@ Certfile = Annotated[Path | None, typer.Option("--certfile", metavar="FILE", hel
 Keyfile = Annotated[Path | None, typer.Option("--keyfile", metavar="FILE", help="The certificate's key, as PEM")]
 BehindProxy = Annotated[
     bool, typer.Option("--behind-proxy", help="A proxy in front of it does TLS: serve without, off loopback too")
+]
+Brokers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker",
+        metavar="[NAME=]URL",
+        help="A broker that letters are sent back to, or env:NAME for the variable that holds its URL; may be repeated",
+    ),
+]
+KeepBodies = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-bodies",
+        metavar="TIME",
+        help="Remove bodies of letters that were replayed, archived or discarded so long ago, such as 30d",
+    ),
 ]
 Format = Annotated[LogFormat, typer.Option(help="How log lines look on stderr")]
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who, or which program, the token is for")]
@@ -97,6 +114,8 @@ def serve(
     certfile: Certfile = None,
     keyfile: Keyfile = None,
     behind_proxy: BehindProxy = False,
+    broker: Brokers = None,
+    keep_bodies: KeepBodies = None,
     log_format: Format = LogFormat.console,
 ) -> None:
     """Serve the operations on a store over HTTP until Ctrl-C. Operations that run are then paused."""
@@ -105,6 +124,8 @@ def serve(
     address = listen_address(listen)
     check_transport(address, certfile, keyfile, behind_proxy=behind_proxy)
     hosts = hosts_of(address, host or [])
+    brokers = brokers_of(broker or [])
+    keep = None if keep_bodies is None else length_of_time(keep_bodies, "--keep-bodies")
     try:
         import uvicorn
 
@@ -116,7 +137,8 @@ def serve(
     from ..operations import Store, location
 
     show_logs(log_format)
-    app = create_app(Store(location(None if store is None else read_url(store)), create=False), hosts=hosts)
+    there = Store(location(None if store is None else read_url(store)), create=False)
+    app = create_app(there, hosts=hosts, brokers=brokers, keep_bodies=keep)
     check_tokens(app)
     listener = listener_at(address)
     config = uvicorn.Config(
@@ -267,6 +289,23 @@ def hosts_of(address: ListenAddress, given: Sequence[str]) -> list[str]:
             code="option-value",
         )
     return names if address.everywhere else [*names, address.host]
+
+
+def brokers_of(given: Sequence[str]) -> dict[str, str]:
+    """Return the URLs of brokers by their names; one without a name is called `broker`. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for one in given:
+        named = _NAMED.fullmatch(one)
+        name, text = (named[1], named[2]) if named else ("broker", one)
+        if name in found:
+            raise ConfigError(
+                f"there are two brokers of the name {name!r}",
+                where="--broker",
+                cure="Give each a name of its own: NAME=URL",
+                code="option-value",
+            )
+        found[name] = read_url(text)
+    return found
 
 
 def check_tokens(app: Api) -> None:
