@@ -135,6 +135,13 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "operation-not-found",
             "operation-over",
             "operation-running",
+            "operation-kind",
+            "not-confirmed",
+            "letter-file-name",
+            "letter-file",
+            "letter-line",
+            "redirect-circle",
+            "redirect-missing",
         ),
         "pipeline": (
             "java-missing",
