@@ -359,9 +359,13 @@ class LetterInFull(LetterListed):
 
     headers: Mapping[str, Any]
     history: Sequence[AttemptListed]
-    body: Annotated[str | None, Limits(about="Its beginning, with secrets hidden; null without the permission")]
+    body: Annotated[
+        str | None,
+        Limits(about="Its beginning, with secrets hidden; null without the permission, or if it was removed"),
+    ]
     body_encoding: Literal["utf-8", "hex"] | None
     body_cut: Annotated[bool, Limits(about="There is more of it")]
+    body_removed: Annotated[bool, Limits(about="The letter is kept without its body")]
     decoded: Annotated[Any, Limits(about="What the decoder returned, as JSON")]
 
 
@@ -670,14 +674,16 @@ def letter_of_store(found: ShownLetter, *, readable: bool, decode: Callable[[byt
     attempts = history_as_json(history.read(found.headers.get(HISTORY, "")))
     body = found.packed.body
     shown = _beginning(body)
+    has_body = readable and found.whole
     return LetterInFull(
         **_letter(found.letter),
         headers=headers if readable else {name: _without(name, value) for name, value in headers.items()},
         history=[AttemptListed(**one) for one in attempts],
-        body=shown["body"] if readable else None,
-        body_encoding=shown["body_encoding"] if readable else None,
+        body=shown["body"] if has_body else None,
+        body_encoding=shown["body_encoding"] if has_body else None,
         body_cut=len(body) > SHOWN_BYTES,
-        decoded=None if decode is None or not readable else _decoded(decode, body),
+        body_removed=not found.whole,
+        decoded=None if decode is None or not has_body else _decoded(decode, body),
     )
 
 

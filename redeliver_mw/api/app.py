@@ -246,7 +246,7 @@ class Api:
         try:
             answer = await self._in_thread(handle)
         finally:
-            if route.upload:
+            if isinstance(body, tempfile.SpooledTemporaryFile):
                 body.close()
         if isinstance(answer, LineStream):
             return self._lines_of(answer)

@@ -89,7 +89,7 @@ def problem_of(error: BaseException) -> tuple[Problem, Mapping[str, str]]:
         )
     status = status_of(error)
     # The place of an error of the store or of a broker is an address of the server's, and not the client's affair.
-    where = error.where if isinstance(error, ApiError | ConfigError) else ""
+    where = error.where.removeprefix("--") if isinstance(error, ApiError | ConfigError) else ""
     headers = error.headers if isinstance(error, ApiError) else {}
     return problem(status, error.what, where, error.cure, error.code), headers
 
