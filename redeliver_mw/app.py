@@ -62,6 +62,8 @@ class App:
     - `limbo`: the URL of a database for parked messages, such as `sqlite:///limbo.db`.
     - `limbo_delivery_retry`: how often a target may refuse a parked message before that message is given up; None: 84
       times, which takes about three days.
+    - `operations`: the URL of the store of dead letters and operations, such as `sqlite:///store.db`. The App writes
+      there what became of replayed messages, and obeys `redeliver control`.
     - `journal`: a folder for the journal; None: no journal is written.
     - `journal_healthy`: with `counts`, messages that are handled at the first attempt are counted instead of written
       one by one.
@@ -90,6 +92,7 @@ class App:
         allow_hot_loop: bool = False,
         limbo: str | None = None,
         limbo_delivery_retry: int | None = None,
+        operations: str | None = None,
         journal: str | os.PathLike[str] | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
@@ -123,6 +126,7 @@ class App:
             ack_timeout=ack_timeout,
             limbo=limbo or None,
             limbo_delivery_retry=limbo_delivery_retry,
+            operations=operations or None,
             crash_safe=bool(crash_safe),
             breaker=Breaker.meant(breaker),
             broker_limit=broker_limit,

@@ -9,18 +9,22 @@ that the schema does not have begin with `redeliver.`. A denial is a warning.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, insert, select
 
+from ..errors import ConfigError, RedeliverError, StoreError
 from ..redaction import clean, redact
-from .operation import Operation, now_us
+from .operation import Operation, now_us, person
 from .store import Store
 from .tables import audits
 
 AuditOutcome = Literal["success", "failure", "denied"]
 log = logging.getLogger("redeliver_mw.audit")
+CONTROL: Final = "control-"  # begins what is done with Apps; everything else is done with dead letters
 FIELDS: Final = (
     "event.action",
     "event.kind",
@@ -72,7 +76,7 @@ def add_audit(connection: Connection, entry: AuditEntry) -> None:
 def log_audit(entry: AuditEntry) -> None:
     """Write the line of an entry, without secrets."""
     fields: dict[str, Any] = {
-        "event.action": f"dead-letter-{entry.what}",
+        "event.action": entry.what if entry.what.startswith(CONTROL) else f"dead-letter-{entry.what}",
         "event.kind": "event",
         "event.outcome": "success" if entry.outcome == "success" else "failure",
         "user.name": redact(clean(entry.who)),
@@ -90,6 +94,39 @@ def log_audit(entry: AuditEntry) -> None:
         f" ({fields['redeliver.reason']})" if entry.why else "",
         extra={name: value for name, value in fields.items() if value not in (None, "")},
     )
+
+
+@contextmanager
+def audit_refusals(
+    store: Store,
+    *,
+    who: str,
+    what: str,
+    filter_: str = "",
+    operation_id: str | None = None,
+    count: int | None = None,
+) -> Iterator[None]:
+    """Write an entry about whatever error ends what is done inside, and let the error go on.
+
+    An error of the input, or of an operation's state, is a denial; another one is a failure.
+    """
+    try:
+        yield
+    except RedeliverError as error:
+        denied = isinstance(error, ConfigError) or error.code in ("operation-over", "operation-running")
+        outcome: AuditOutcome = "denied" if denied else "failure"
+        entry = AuditEntry(
+            who=who or person(),
+            what=what,
+            outcome=outcome,
+            operation_id=operation_id,
+            filter=filter_,
+            count=count,
+            why=error.message,
+        )
+        with suppress(StoreError):
+            write_audit(store, entry)
+        raise
 
 
 def entry_of(operation: Operation, *, who: str = "") -> AuditEntry:

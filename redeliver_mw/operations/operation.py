@@ -129,7 +129,8 @@ def plan_operation(
         operation = _insert(connection, kind, str(selection), options, 0, who, "planned")
         number = func.row_number().over(order_by=(letters.c.died_us, letters.c.letter_id))
         rows = select(
-            literal(operation.operation_id), number, letters.c.letter_id, null(), null(), literal(at), null(), null()
+            *(literal(operation.operation_id), number, letters.c.letter_id),
+            *(null(), null(), literal(at), null(), null(), null()),
         ).select_from(letters.join(frozen, frozen.c.letter_id == letters.c.letter_id))
         names = [column.name for column in operation_letters.columns]
         connection.execute(insert(operation_letters).from_select(names, rows))
@@ -154,7 +155,7 @@ def take_operation(store: Store, operation_id: str) -> Operation:
                 cure="Plan a new one",
                 code="operation-over",
             )
-        if found.state == "running" and not _is_gone(found):
+        if found.state == "running" and not has_died(found):
             raise StoreError(
                 f"operation {found.operation_id} runs on {found.host}, in process {found.pid}",
                 where=store.where,
@@ -289,6 +290,12 @@ def find_operation(store: Store, operation_id: str) -> Operation:
         return _found(connection, store, operation_id)
 
 
+def read_operation(connection: Connection, operation_id: str) -> Operation:
+    """Return the operation with this very id, within a transaction. It has to be there."""
+    asked = select(operations).where(operations.c.operation_id == operation_id)
+    return _operation(connection.execute(asked).mappings().one())
+
+
 def last_operations(store: Store, limit: int = 20, kind: str | None = None) -> list[Operation]:
     """Return the last operations, the newest first. Raises StoreError."""
     columns = operations.c
@@ -392,18 +399,21 @@ def _bury_dead(connection: Connection, kind: str) -> None:
     running = select(operations).where(columns.kind == kind, columns.state == "running")
     for row in connection.execute(running).mappings().all():
         found = _operation(row)
-        if found.host == clean(socket.gethostname()) and _is_gone(found):
+        if found.host == clean(socket.gethostname()) and has_died(found):
             _set(connection, found.operation_id, state="failed", why=DIED, ended_us=now_us())
 
 
-def _is_gone(operation: Operation) -> bool:
+def has_died(operation: Operation) -> bool:
     """Return whether the process of an operation no longer runs, as far as can be told from here."""
     if operation.host != clean(socket.gethostname()):
         return now_us() - operation.seen_us > SILENT_US
-    if operation.pid == os.getpid():
-        return False
+    return operation.pid != os.getpid() and is_gone(operation.pid)
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether no process of this host has this number."""
     try:
-        os.kill(operation.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:

@@ -74,6 +74,12 @@ class DeliveryGate(Protocol):
     def stop(self) -> list[Delivery]: ...  # lets nothing through from now on; answers what waited
 
 
+class ReplayListener(Protocol):
+    """Learns of the attempts of replayed messages. Implemented by `operations_link.OperationsLink`."""
+
+    def attempt(self, attempt: RecordAttempt, /) -> None: ...  # the interceptor's lock is held
+
+
 class CommandExecutor:
     """Executes commands: one method for each. Called with the dispatcher's lock held; none of the methods blocks.
 
@@ -100,6 +106,7 @@ class CommandExecutor:
         self._limbo, self._gate, self._sequencer = limbo, gate, sequencer
         self._failures, self._maker = failures, maker
         self.halted: dict[Destination, str] = {}
+        self.replays: ReplayListener | None = None
         self._timers = Timers(
             lambda seconds, _: adapter.call_later(seconds, self._run_timers),
             lambda: clock.now().mono,
@@ -183,6 +190,8 @@ class CommandExecutor:
             self._failures.attempt(c, self._adapter.call_later)
         if self._recorder.wanted:
             self._recorder.append(attempt_record, c, self._consumer)
+        if self.replays is not None and c.past.replay_id:
+            self.replays.attempt(c)
 
     def halt(self, c: PauseSource) -> None:
         self._pools[c.source].pause("us")

@@ -24,6 +24,7 @@ from ..clock import Clock, StepWatchingClock
 from ..errors import BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BY as BREAKER
 from ..flow.breaker_guard import BreakerGuard
+from ..flow.consumer_pauses import ConsumerPauses
 from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Hook, Recorder, RecordSink
@@ -49,6 +50,8 @@ from .workers import AsyncPool, InlinePool, LoopThread, PoolListener, ThreadPool
 if TYPE_CHECKING:
     from ..crash_safety.gate import CrashSafetyGate
     from ..limbo.service import LimboService
+    from .operations_link import OperationsLink
+    from .remote_control import RemoteControl
 
 log = logging.getLogger("redeliver_mw")
 START_TIMEOUT = 60.0  # seconds, each for connecting, checking and subscribing
@@ -91,6 +94,9 @@ class Engine:
         self._renewal: PolicyReloader | None = None
         self._limbo: LimboService | None = None
         self._gate: CrashSafetyGate | None = None
+        self._consumers: ConsumerPauses | None = None
+        self._control: RemoteControl | None = None
+        self._operations: OperationsLink | None = None
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
         self.pools: dict[Destination, WorkerPool] = {}
@@ -113,15 +119,20 @@ class Engine:
             check_targets(self._asking, plans, declare=self._settings.declare != "none")
             self._limbo = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
+            self._link_operations()
             warn_of_order(plans.values(), crash_safe=self._settings.crash_safe)
             if self._checked is not None:
                 self._checked()
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
+            if self._consumers is not None:
+                self._consumers.subscribed()
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
             self._renewal.start()
             if self._limbo is not None:
                 self._limbo.start()
+            if self._operations is not None:
+                self._operations.start()
         except BaseException:
             for pool in self.pools.values():
                 pool.stop()
@@ -164,6 +175,28 @@ class Engine:
         limbo.open()
         return limbo
 
+    def _link_operations(self) -> None:
+        """Link to the store, and obey the wishes that hold. Raises ConfigError for a URL that is no store's."""
+        if self._settings.operations is None or self.runner is None:
+            return
+        from .operations_link import OperationsLink as Linked  # imports SQLAlchemy
+        from .remote_control import RemoteControl as Controlled
+
+        if self._consumers is None:
+            self._consumers = ConsumerPauses(self.runner, self.pools, self.adapter)
+        self._control = Controlled(self.pools, self.guard, self._consumers)
+        self._operations = Linked(
+            self._settings.operations,
+            app=self._settings.app_name,
+            adapter=self.adapter,
+            clock=self._clock,
+            control=self._control,
+            sources=lambda: self.health()["sources"],
+            driven=self._drive is not None,
+        )
+        self.runner.watch_replays(self._operations)
+        self._operations.prepare()
+
     def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
         ledgers = self._ledgers(plans)
         adapter = self.adapter
@@ -188,7 +221,10 @@ class Engine:
             TargetMaker(adapter, interceptor.plans, self._clock) if self._settings.declare != "none" else None,
         )
         if self._settings.breaker is not None:
-            self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.pools, self.adapter)
+            self._consumers = ConsumerPauses(self.runner, self.pools, self.adapter)
+            self.guard = BreakerGuard(
+                self._settings.breaker, plans, self.runner, self.pools, self.adapter, self._consumers
+            )
         for spec in self._specs:
             self.pools[spec.source] = self._pool(spec, self.guard or self.runner)
         if self._gate is not None:
@@ -356,6 +392,8 @@ class Engine:
         self.adapter.close(timeout)
         if self._gate is not None:
             self._gate.close(timeout)
+        if self._operations is not None:
+            self._operations.close(min(2.0, timeout))
         if self._failures is not None:
             self._failures.flush()
         self._recorder.close(2.0)
@@ -377,6 +415,7 @@ class Engine:
                     "waiting": pool.waiting,
                     "behind": runner.waiting(source) if runner else 0,
                     "paused": pool.paused,
+                    "paused_by": (self._control.paused_by(source) or None if self._control else None),
                     "uncopyable": runner.uncopyable(source) if runner else 0,
                     "why_paused": self._trouble(source) or None,
                     "breaker": (self.guard.health(source) if self.guard else None),
@@ -402,6 +441,8 @@ class Engine:
         return {"subscribed": subscribed, "consuming": not why, "why_not_consuming": why or None}
 
     def _pause(self, source: Destination, pool: WorkerPool) -> str:
+        if self._control is not None and (who := self._control.paused_by(source)):
+            return f"it was paused by {who}"
         if BREAKER in pool.paused_by and self.guard is not None:
             return f"its breaker is open: {self.guard.health(source)['why']}"
         return "it was paused by the application"

@@ -32,7 +32,7 @@ from ..redelivery.interop import JmsjcaProperties
 from ..redelivery.outbox import CLOSED, Outbox, QueuedSend, SendRules, close_outbox
 from ..redelivery.plan import attempt_plan
 from ..telemetry.failure_log import FailureLog
-from .command_executor import CommandExecutor, CopyStore, DeliveryGate
+from .command_executor import CommandExecutor, CopyStore, DeliveryGate, ReplayListener
 from .target_maker import TargetMaker
 from .workers import WorkerPool
 
@@ -153,6 +153,10 @@ class Runner:
         with self._lock:
             if not self.stopping and delivery.generation in self._live:
                 self.feed(Arrived(delivery, self._clock.now(), aside_us))
+
+    def watch_replays(self, listener: ReplayListener) -> None:
+        """Let the listener learn of each attempt of a message that a replay has sent. Called before the first one."""
+        self._executor.replays = listener
 
     def why_paused(self, source: Destination) -> str:
         """Return why a source is paused; empty if it is not, or the application paused it."""
