@@ -213,7 +213,7 @@ def test_a_breaker_that_is_forced_open_stays_open_until_auto_lets_one_message_tr
         shop.ask("open")
         test.advance(1)
         send(test, range(2, 8))
-        test.advance(3600)
+        test.advance(120)
         test.app.resume("orders")  # tries one message, unless an operator keeps the breaker open
         test.advance(1)
         assert shop.done == ["m0", "m1"]
@@ -256,7 +256,7 @@ def test_an_opening_that_ends_while_the_breaker_is_forced_changes_nothing(file_s
         send(test, range(10))
         test.advance(10)
         shop.ask("open")
-        test.advance(3600)
+        test.advance(120)
         assert len(shop.runs) == 4
         shop.away = False
         shop.ask("close")
