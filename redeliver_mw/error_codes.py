@@ -135,6 +135,9 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "operation-not-found",
             "operation-over",
             "operation-running",
+            "control-app",
+            "control-source",
+            "control-no-breaker",
         ),
         "pipeline": (
             "java-missing",
