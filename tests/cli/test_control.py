@@ -26,8 +26,8 @@ def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store to which two processes of an App have reported, of which one is silent."""
     url = f"sqlite:///{tmp_path}/store.db"
     with Store(url) as store:
-        report(store, "p1", sources=(ORDERS, ODD), pid=4711)
-        report(store, "p2", sources=(ORDERS,), pid=4712, at_us=now_us() - SILENT_US - 1_000_000)
+        report(store, "p1", sources=(ORDERS, ODD), host="mill1", pid=4711)
+        report(store, "p2", sources=(ORDERS,), host="mill2", pid=4712, at_us=now_us() - SILENT_US - 1_000_000)
     monkeypatch.setenv("REDELIVER_STORE", url)
     return url
 
@@ -44,13 +44,13 @@ def said(capsys: Capture, *words: str, code: int = 0) -> tuple[str, str]:
 @pytest.mark.usefixtures("store_url")
 def test_status_shows_each_source_of_each_process(capsys: Capture) -> None:
     out, err = said(capsys, "shop", "status")
-    rows = [line.split() for line in out.splitlines() if "elsewhere" in line]
+    rows = [line.split() for line in out.splitlines() if "mill" in line]
     assert sorted(row[:4] for row in rows) == [
-        ["elsewhere", "4711", "running", "queue:o\\x1b[2Jdd"],
-        ["elsewhere", "4711", "running", "queue:orders"],
-        ["elsewhere", "4712", "silent", "queue:orders"],
+        ["mill1", "4711", "running", "queue:o\\x1b[2Jdd"],
+        ["mill1", "4711", "running", "queue:orders"],
+        ["mill2", "4712", "silent", "queue:orders"],
     ]
-    assert "consuming   open (by an operator)" in out
+    assert "consuming open (by an operator) 3" in " ".join(out.split())
     assert err == ""
 
 
@@ -87,7 +87,7 @@ def test_commands_say_what_was_asked_for_and_who_asked_is_kept(store_url: str, c
 
 def test_an_app_that_does_not_run_obeys_later(store_url: str, capsys: Capture) -> None:
     with Store(store_url) as store:
-        report(store, "p1", sources=(ORDERS,), state="stopped")
+        report(store, "p1", sources=(ORDERS,), host="mill1", state="stopped")
     out, err = said(capsys, "shop", "pause", "orders")
     assert out == "shop: pause queue:orders; 0 running processes\n"
     assert err == "note: no running process has reported these; the App obeys when it starts\n"

@@ -120,7 +120,7 @@ def test_every_process_of_an_app_obeys_also_one_that_is_started_again(
     def status() -> list[dict[str, Any]]:
         assert run(["control", "shop", "status", "--json"]) in (0, 1, 2)
         out = capsys.readouterr().out
-        found: list[dict[str, Any]] = json.loads(out) if out else []
+        found: list[dict[str, Any]] = json.loads(out.splitlines()[-1]) if out else []
         return found
 
     def paused() -> list[int]:
