@@ -89,6 +89,7 @@ LONG = [
     LongTest("cli/test_dead.py", "test_an_id_that_no_letter_has", OLDER, OTHERS_SAME),
     LongTest("cli/test_dead.py", "test_letters_go_back_as_they_were", OLDER, OTHERS_SAME),
     LongTest("cli/test_dead.py", "test_letters_are_listed_and_stay", OLDER, OTHERS_SAME),
+    LongTest("cli/test_dead.py", "test_letters_of_a_queue_are_chosen_in_memory", OLDER, OTHERS_SAME),
     LongTest("contract/test_too_large.py", "*", r"^3\.10-pika", OTHERS_SAME),
     LongTest("conventions/test_pika_conventions.py", "*", OLDER, OTHERS_SAME),
     LongTest(

@@ -178,12 +178,22 @@ def replayed_letters(
         return list(map(ReplayedLetter._make, connection.execute(asked)))
 
 
+def known_ends(connection: Connection, operation_id: str) -> BecameCounts:
+    """Return how many messages of a replay have recovered or failed again, as far as it is known."""
+    columns = operation_letters.c
+    asked = select(columns.became, func.count().label("number")).where(
+        columns.operation_id == operation_id, columns.became.is_not(None)
+    )
+    found = {row.became: row.number for row in connection.execute(asked.group_by(columns.became))}
+    return BecameCounts(found.get(RECOVERED, 0), found.get(FAILED_AGAIN, 0))
+
+
 def ends_of(connection: Connection, operation_id: str, positions: Sequence[int]) -> BecameCounts:
     """Return the counts of these letters of a replay; those without a known end count as in flight."""
     columns = operation_letters.c
     recovered = again = 0
     for at in range(0, len(positions), _CHUNK):
-        some = bindparam("positions", list(positions[at : at + _CHUNK]), expanding=True)
+        some: Any = bindparam("positions", list(positions[at : at + _CHUNK]), expanding=True)
         asked = select(columns.became, func.count().label("number")).where(
             columns.operation_id == operation_id, columns.position.in_(some), columns.became.is_not(None)
         )

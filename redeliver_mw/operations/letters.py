@@ -18,7 +18,7 @@ from ..dead_letters import LetterDetails, Packed, details_of, pack, stored_text
 from ..message import Delivery, Destination
 from ..redaction import clean, trim_utf8
 from ..redelivery.headers import PREFIX
-from .filters.matching import header_number
+from .filters.matching import FilterSubject, header_number
 
 NAME_CHARS: Final = 255
 TEXT_CHARS: Final = 1000
@@ -58,6 +58,15 @@ def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
     details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
     body = {"redelivered": int(packed.redelivered), "head": packed.head, "body": packed.body}
     return StoreRows(_letter_row(delivery, shelf, packed, details, now_us), body, _header_rows(delivery, details))
+
+
+def subject_of(delivery: Delivery, shelf: Shelf) -> FilterSubject:
+    """Return what a filter sees of a letter in its queue: its state, and a time that nobody knows, are missing."""
+    details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
+    packed = Packed(delivery.destination, delivery.redelivered, b"", delivery.body)
+    row = _letter_row(delivery, shelf, packed, details, 0)
+    unknown = {"state": None, "collected_us": None} | ({"died_us": None} if details.died_us is None else {})
+    return FilterSubject.of_rows(row | unknown, _header_rows(delivery, details))
 
 
 def packed_of(queue: str, redelivered: int, head: bytes, body: bytes) -> Packed:

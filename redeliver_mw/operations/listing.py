@@ -4,14 +4,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select, tuple_
+from sqlalchemy import Connection, and_, func, select
 
 from ..dead_letters import Packed
 from ..errors import ConfigError, StoreError
@@ -19,6 +16,7 @@ from .calendar import day_text
 from .letters import packed_of
 from .operation import now_us
 from .selection import WAITING, GroupKey, LetterState, Selection, key_column
+from .sorting import NEWEST_FIRST, Sort
 from .store import Store
 from .tables import bodies, headers, letters
 
@@ -57,12 +55,11 @@ class StoredLetter(NamedTuple):
 
 
 _LETTERS: Final = select(*(letters.c[name] for name in StoredLetter._fields))
-_NEWEST_FIRST: Final = _LETTERS.order_by(letters.c.died_us.desc(), letters.c.letter_id.desc())
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Holds letters, the newest first, and the cursor of the next page; None on the last page."""
+    """Holds letters in their order, and the cursor of the next page; None on the last page."""
 
     letters: Sequence[StoredLetter]
     next_cursor: str | None
@@ -88,17 +85,24 @@ class ShownLetter:
     packed: Packed
 
 
-def page(store: Store, selection: Selection = WAITING, *, limit: int = PAGE, cursor: str | None = None) -> Page:
-    """Return letters that a selection means, the newest first, after the cursor. Raises ConfigError, StoreError."""
+def page(
+    store: Store,
+    selection: Selection = WAITING,
+    *,
+    sort: Sort = NEWEST_FIRST,
+    limit: int = PAGE,
+    cursor: str | None = None,
+) -> Page:
+    """Return letters that a selection means, in an order, after the cursor. Raises ConfigError, StoreError."""
     wanted = selection.condition(now_us())
     if cursor:
-        wanted = and_(wanted, _after(cursor))
-    asked = _NEWEST_FIRST.where(wanted).limit(limit + 1)
+        wanted = and_(wanted, sort.after(cursor))
+    asked = _LETTERS.where(wanted).order_by(*sort.order).limit(limit + 1)
     with store.reading() as connection:
         found = list(map(StoredLetter._make, connection.execute(asked)))
     more = len(found) > limit
     found = found[:limit]
-    return Page(found, _cursor_after(found[-1]) if more and found else None)
+    return Page(found, sort.cursor_after(found[-1]) if more and found else None)
 
 
 def groups(store: Store, by: GroupKey, selection: Selection = WAITING, *, limit: int = GROUPS) -> list[Group]:
@@ -144,29 +148,6 @@ def _key_text(by: GroupKey, key: Any) -> str | None:
     if key is None:
         return None
     return day_text(int(key)) if by == "day" else str(key)
-
-
-# -- cursors ------------------------------------------------------------------------------------------
-
-
-def _cursor_after(letter: StoredLetter) -> str:
-    return base64.urlsafe_b64encode(json.dumps([letter.died_us, letter.letter_id]).encode()).decode().rstrip("=")
-
-
-def _after(cursor: str) -> ColumnElement[bool]:
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        died_us, letter_id = json.loads(text)
-        if not (type(died_us) is type(letter_id) is int and max(abs(died_us), abs(letter_id)) < 2**63):
-            raise ValueError
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise ConfigError(
-            "this is no cursor of a page of letters",
-            where="cursor",
-            cure="Take the one that the page before has printed, or leave it out for the first page",
-            code="store-cursor",
-        ) from None
-    return tuple_(letters.c.died_us, letters.c.letter_id) < tuple_(died_us, letter_id)
 
 
 # -- one letter ---------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def take_operation(store: Store, operation_id: str) -> Operation:
                 cure="Plan a new one",
                 code="operation-over",
             )
-        if found.state == "running" and not _is_gone(found):
+        if found.state == "running" and not has_died(found):
             raise StoreError(
                 f"operation {found.operation_id} runs on {found.host}, in process {found.pid}",
                 where=store.where,
@@ -290,6 +290,12 @@ def find_operation(store: Store, operation_id: str) -> Operation:
         return _found(connection, store, operation_id)
 
 
+def read_operation(connection: Connection, operation_id: str) -> Operation:
+    """Return the operation with this very id, within a transaction. It has to be there."""
+    asked = select(operations).where(operations.c.operation_id == operation_id)
+    return _operation(connection.execute(asked).mappings().one())
+
+
 def last_operations(store: Store, limit: int = 20, kind: str | None = None) -> list[Operation]:
     """Return the last operations, the newest first. Raises StoreError."""
     columns = operations.c
@@ -393,11 +399,11 @@ def _bury_dead(connection: Connection, kind: str) -> None:
     running = select(operations).where(columns.kind == kind, columns.state == "running")
     for row in connection.execute(running).mappings().all():
         found = _operation(row)
-        if found.host == clean(socket.gethostname()) and _is_gone(found):
+        if found.host == clean(socket.gethostname()) and has_died(found):
             _set(connection, found.operation_id, state="failed", why=DIED, ended_us=now_us())
 
 
-def _is_gone(operation: Operation) -> bool:
+def has_died(operation: Operation) -> bool:
     """Return whether the process of an operation no longer runs, as far as can be told from here."""
     if operation.host != clean(socket.gethostname()):
         return now_us() - operation.seen_us > SILENT_US

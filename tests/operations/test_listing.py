@@ -15,9 +15,10 @@ from sqlalchemy import text
 
 from redeliver_mw.errors import ConfigError, StoreError
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.operations import Store, counts, groups, page, show
+from redeliver_mw.operations import Store, StoredLetter, counts, groups, page, show
 from redeliver_mw.operations.calendar import day_text, day_us
 from redeliver_mw.operations.selection import GroupKey, Selection
+from redeliver_mw.operations.sorting import SORT_KEYS, Sort, SortKey
 from redeliver_mw.operations.tables import letters
 from tests.operations.taking import put, rows, shelf
 from tests.pipeline.letters import letter
@@ -73,6 +74,46 @@ def test_the_pages_together_are_all_letters_once_the_newest_first(filled: Store,
     assert times == sorted(times, reverse=True)
 
 
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("by", SORT_KEYS)
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_pages_in_each_order_are_all_letters_once_and_sorted(filled: Store, by: SortKey, sign: str, limit: int) -> None:
+    put(filled, *(letter(b"x" * n, {"a": "b"}, message_id=f"m{n}") for n in range(5)))  # of no source
+    whole: list[StoredLetter] = []
+    cursor = None
+    while limit > 1 or len(whole) < 20:
+        one = page(filled, sort=Sort.parse(sign + by), limit=limit, cursor=cursor)
+        whole += one.letters
+        cursor = one.next_cursor
+        if cursor is None:
+            break
+    assert limit == 1 or len({one.letter_id for one in whole}) == len(whole) == NUMBER + 5
+    names = {"died": "died_us", "collected": "collected_us", "bytes": "body_bytes"}
+    values = [((getattr(one, names.get(by, by)) or (0 if by != "source" else "")), one.letter_id) for one in whole]
+    assert values == sorted(values, reverse=sign == "-")
+
+
+def test_a_cursor_of_one_order_is_refused_in_another(filled: Store) -> None:
+    cursor = page(filled, sort=Sort.parse("source"), limit=3).next_cursor
+    for other in ("-died", "-source", "bytes"):
+        with pytest.raises(ConfigError, match="sorted by 'source'") as caught:
+            page(filled, sort=Sort.parse(other), cursor=cursor)
+        assert caught.value.code == "store-cursor"
+
+
+@pytest.mark.parametrize(
+    ("text", "means"), [("died", "died"), ("-bytes", "-bytes"), ("source:asc", "source"), ("died:desc", "-died")]
+)
+def test_an_order_is_read(text: str, means: str) -> None:
+    assert str(Sort.parse(text)) == means
+
+
+@pytest.mark.parametrize("text", ["", "-", "size", "--died", "died:up", "-died:asc", "died:", "Died", "died desc"])
+def test_a_text_that_is_no_order_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be sorted by"):
+        Sort.parse(text)
+
+
 def test_letters_that_come_while_somebody_turns_pages_move_no_letter(filled: Store) -> None:
     first = page(filled, limit=10)
     put(filled, letter(b"new", {"redeliver_last_failed_at": "2026-12-01T00:00:00Z"}, copy_id="new"))
@@ -93,7 +134,22 @@ def test_a_page_is_of_one_state_one_queue_and_one_condition(filled: Store) -> No
     assert found == {f"copy-{number:04d}" for number in range(NUMBER) if number % 7 == 3}
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10", "ü", "{}", "W251bGwsIDFd", "WzFlOTk5LDFd", "A" * 5000])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "x",
+        "W10",
+        "ü",
+        "{}",
+        "W251bGwsIDFd",
+        "WzFlOTk5LDFd",
+        "A" * 5000,
+        "WzEsMSwieCJd",
+        "WyJhIiwxXQ",
+        "WzEsMSwic291cmNlIl0",
+        "WzEsMSwiZGllZCIsMV0",
+    ],
+)
 def test_a_text_that_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(ConfigError) as caught:
         page(store, cursor=cursor)
