@@ -26,6 +26,7 @@ from tests.cli.running import Running
 from tests.cli.test_run_processes import eventually, is_alive
 from tests.dead_letters.burying import depth
 from tests.faults.letters import declare
+from tests.operations.replaying import became, headers, sent
 from tests.operations.test_collect_brokers import THREE
 
 pytestmark = pytest.mark.broker
@@ -84,6 +85,10 @@ def test_a_running_app_obeys_and_loses_nothing(
         assert (runs.total(), source()["consuming"]) == (before, False)
         control_source(file_store, "shop", "resume", queue, who="ada@host")
         soon(lambda: runs.keys() == {"a", "b", "held", "c", "d", "e"} and runs["held"] == 2)
+
+        replay = sent(file_store, "first")
+        session.publish(queue, b"replayed", headers=headers(replay, "first", queue))
+        soon(lambda: became(file_store, replay) == {"first": "recovered"})
 
         control_breaker(file_store, "shop", "open", who="ada@host")
         soon(lambda: source()["breaker"]["state"] == "open")

@@ -29,6 +29,7 @@ from redeliver_mw.testing import TestApp
 from tests.cli.running import environment
 from tests.cli.test_run_processes import eventually
 from tests.operations.replaying import became, headers, sent
+from tests.storage.postgres import Postgres
 
 POLICY = RedeliveryPolicy(2, 1.0, ignore=[KeyError])
 
@@ -175,6 +176,45 @@ def test_an_app_starts_without_its_store_and_finds_it_later(tmp_path: Path, capl
             control_source(store, "shop", "pause", "orders", who="ada@host")
         test.advance(2)
         assert test.app.health()["sources"]["queue:orders"]["paused_by"] == "ada@host"
+
+
+def test_a_server_that_hangs_or_dies_delays_neither_messages_nor_a_start_nor_a_stop(
+    postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = postgres.new_database()
+    broker = MemoryBroker("rabbitmq")
+    broker.declare("orders")
+    register_broker("hanging", broker)
+    handled = threading.Semaphore(0)
+
+    def started() -> App:
+        made = App("memory://hanging", app_name="shop", operations=url)
+        made.handler("orders")(lambda delivery: handled.release())
+        made.start()
+        return made
+
+    with Store(url) as store:
+        replay = sent(store, "hangs", "dies")
+        one = started()
+        try:
+            assert eventually(lambda: known_apps(store) == ["shop"])
+            postgres.pause()
+            broker.send("orders", b"1", headers(replay, "hangs"))
+            assert handled.acquire(timeout=10)
+            other = started()
+            other.stop()
+            postgres.resume()
+            assert eventually(lambda: became(store, replay)["hangs"] == "recovered")
+            postgres.kill()
+            broker.send("orders", b"1", headers(replay, "dies"))
+            assert handled.acquire(timeout=10)
+            assert eventually(lambda: any("is away" in line for line in warnings(caplog)))
+        finally:
+            postgres.resume()
+            postgres.start()
+        assert eventually(lambda: became(store, replay)["dies"] == "recovered")
+        one.stop()
+    assert any(line.endswith("the store of operations is back") for line in warnings(caplog))
 
 
 def test_the_oldest_outcomes_are_dropped_when_too_many_wait_and_this_is_said_once(

@@ -305,6 +305,7 @@ def test_a_process_reports_its_sources_at_once_when_they_change_and_every_ten_se
     with shop.app() as test, Store(shop.url) as store:
         test.start()
         began = test.clock.now().us
+        test.advance(1)
         [found] = app_status(store, "shop", at_us=began)
         assert (found.state, found.started_us, [one.source for one in found.sources]) == (
             "running",
