@@ -14,7 +14,7 @@ import pytest
 
 from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy
 from redeliver_mw.operations import Store
-from redeliver_mw.operations.control import app_status, control_breaker, control_source
+from redeliver_mw.operations.control import BreakerWish, PauseWish, app_status, control_breaker, control_source
 from redeliver_mw.runtime.connection_health import not_ready
 from redeliver_mw.testing import TestApp
 
@@ -46,12 +46,12 @@ class Shop:
         with TestApp(app, personality=personality) as test:
             yield test
 
-    def ask(self, wish: str, source: str | None = "orders", who: str = "ada@host") -> None:
+    def ask(self, wish: PauseWish | BreakerWish, source: str | None = "orders", who: str = "ada@host") -> None:
         with Store(self.url) as store:
-            if wish in ("pause", "resume"):
-                control_source(store, "shop", wish, source or "", who=who)  # type: ignore[arg-type]  # one of two words
+            if wish == "pause" or wish == "resume":
+                control_source(store, "shop", wish, source or "", who=who)
             else:
-                control_breaker(store, "shop", wish, source, who=who)  # type: ignore[arg-type]  # one of three words
+                control_breaker(store, "shop", wish, source, who=who)
 
 
 @pytest.fixture
