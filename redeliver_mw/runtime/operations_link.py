@@ -35,6 +35,7 @@ LOOK_EVERY: Final = 1.0  # seconds from one look at the wishes to the next
 REPORT_EVERY: Final = 10.0  # seconds from one report to the next, if nothing has changed
 MOST_WAITING: Final = 10_000  # outcomes
 BATCH: Final = 500  # outcomes of one transaction
+FIRST_LOOK: Final = 3.0  # seconds that a start waits for the wishes
 BUSY_TIMEOUT: Final = 2.0  # seconds to wait for another program's lock, or for a connection
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds from an error to the next try; each pause doubles the one before
 TEXT: Final = 500  # characters of a text in a report
@@ -90,7 +91,7 @@ class OperationsLink:
         self._reported: list[SourceReport] = []
         self._report_at = 0.0
         self._alarm = SingleTimer(adapter.call_later, self._run_driven)
-        self._closing = threading.Event()
+        self._looked, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     # -- any thread -------------------------------------------------------------------------------
@@ -113,16 +114,13 @@ class OperationsLink:
 
     # -- life -------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Read the wishes once, before anything is consumed. A store that is away delays this by seconds at most."""
-        self._look(self._clock.now().mono)
-
     def start(self) -> None:
-        """Begin to write, and to look for wishes."""
+        """Begin; return when the wishes that hold are obeyed, or after FIRST_LOOK seconds if the store is away."""
         if self._driven:
             return self._run_driven()
         self._thread = threading.Thread(target=self._work, name="redeliver-operations", daemon=True)
         self._thread.start()
+        self._looked.wait(FIRST_LOOK)
         return None
 
     def close(self, timeout: float) -> None:
@@ -154,6 +152,7 @@ class OperationsLink:
         now = self._clock.now().mono
         if now >= self._reading.at:
             self._look(now)
+            self._looked.set()
         if now >= self._writing.at:
             self._write(now)
         return max(0.0, min(self._reading.at, now + LOOK_EVERY) - now)

@@ -14,7 +14,7 @@ import pytest
 
 from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy
 from redeliver_mw.operations import Store
-from redeliver_mw.operations.control import app_status, control_breaker, control_source
+from redeliver_mw.operations.control import BreakerWish, PauseWish, app_status, control_breaker, control_source
 from redeliver_mw.runtime.connection_health import not_ready
 from redeliver_mw.testing import TestApp
 
@@ -46,12 +46,12 @@ class Shop:
         with TestApp(app, personality=personality) as test:
             yield test
 
-    def ask(self, wish: str, source: str | None = "orders", who: str = "ada@host") -> None:
+    def ask(self, wish: PauseWish | BreakerWish, source: str | None = "orders", who: str = "ada@host") -> None:
         with Store(self.url) as store:
-            if wish in ("pause", "resume"):
-                control_source(store, "shop", wish, source or "", who=who)  # type: ignore[arg-type]  # one of two words
+            if wish == "pause" or wish == "resume":
+                control_source(store, "shop", wish, source or "", who=who)
             else:
-                control_breaker(store, "shop", wish, source, who=who)  # type: ignore[arg-type]  # one of three words
+                control_breaker(store, "shop", wish, source, who=who)
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_a_breaker_that_is_forced_open_stays_open_until_auto_lets_one_message_tr
         shop.ask("open")
         test.advance(1)
         send(test, range(2, 8))
-        test.advance(3600)
+        test.advance(120)
         test.app.resume("orders")  # tries one message, unless an operator keeps the breaker open
         test.advance(1)
         assert shop.done == ["m0", "m1"]
@@ -256,7 +256,7 @@ def test_an_opening_that_ends_while_the_breaker_is_forced_changes_nothing(file_s
         send(test, range(10))
         test.advance(10)
         shop.ask("open")
-        test.advance(3600)
+        test.advance(120)
         assert len(shop.runs) == 4
         shop.away = False
         shop.ask("close")
@@ -305,6 +305,7 @@ def test_a_process_reports_its_sources_at_once_when_they_change_and_every_ten_se
     with shop.app() as test, Store(shop.url) as store:
         test.start()
         began = test.clock.now().us
+        test.advance(1)
         [found] = app_status(store, "shop", at_us=began)
         assert (found.state, found.started_us, [one.source for one in found.sources]) == (
             "running",
