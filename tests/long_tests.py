@@ -184,6 +184,12 @@ LONG = [
         "three kills on each broker are left; a hundred are for `make test-all`",
     ),
     LongTest(
+        "operations/test_write_kills.py",
+        "*",
+        r"^(?!sqlite-1$)",
+        "one store and seed of each command is left; the others are for `make test-all`",
+    ),
+    LongTest(
         "pipeline/test_cluster.py",
         "*",
         "",

@@ -60,7 +60,7 @@ def lines_of(connection: Connection, letter_ids: Sequence[int]) -> Iterator[tupl
     texts: defaultdict[int, list[list[Any]]] = defaultdict(list)
     columns = headers.c
     asked = select(columns.letter_id, columns.name, columns.text, columns.number)
-    for letter_id, *header in connection.execute(asked.where(columns.letter_id.in_(letter_ids))):
+    for letter_id, *header in connection.execute(asked.where(columns.letter_id.in_(letter_ids)).order_by(columns.name)):
         texts[letter_id].append(header)
     for letter_id in letter_ids:
         if letter_id in found:
