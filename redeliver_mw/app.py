@@ -42,6 +42,7 @@ from .runtime.settings import (
 )
 from .runtime.signals import run_until_signal
 from .telemetry.finding_log import log_findings
+from .telemetry.hook import TelemetryHook, TelemetrySink
 
 if TYPE_CHECKING:
     import asyncio
@@ -135,6 +136,7 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
+        self._sinks: list[TelemetrySink] = []
         self._checked: Callable[[], object] | None = None
         self._adapter: Adapter | None = None  # set early if its capabilities were needed before the start
         self._engine: Engine | None = None
@@ -309,6 +311,7 @@ class App:
             hooks=self._hooks,
             checked=self._checked,
             drive=drive,
+            telemetry=TelemetryHook(self._sinks),
         )
         if self._given_up:
             self._engine.give_up()

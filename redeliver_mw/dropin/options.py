@@ -8,6 +8,7 @@ import copy
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict
 
@@ -25,6 +26,7 @@ from ..redelivery.delays import Option, delay_options
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog, log_failures_option
 from ..telemetry.finding_log import log_findings
+from ..telemetry.hook import TelemetryHook, TelemetrySink
 from .limbo import DropinLimbo
 
 WhenSettled = Literal["return", "callback"]  # by returning; by the callback's own settlement
@@ -77,6 +79,7 @@ class DropinOptions:
         publisher: str | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
+        sinks: Sequence[TelemetrySink] = (),
     ) -> None:
         if crash_safe:
             raise ConfigError(
@@ -94,6 +97,7 @@ class DropinOptions:
         self.limbo = _limbo(limbo, publisher, self.app_name)
         self.host = socket.gethostname()
         self.failures = FailureLog(SystemClock()) if log_failures_option(log_failures) else None
+        self.telemetry = TelemetryHook(sinks)
         self.recorder = Recorder(_journal(journal), [], healthy=journal_healthy_option(journal_healthy, journal))
 
     def returning_settles(self, driver: bool) -> bool:

@@ -19,7 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..adapter.capabilities import Capabilities, SourceCapabilities
-from ..adapter.protocol import Adapter, Subscription, SupportsScheduleWait, ledger_scope_of
+from ..adapter.protocol import (
+    Adapter,
+    Subscription,
+    SupportsConnectionReports,
+    SupportsScheduleWait,
+    ledger_scope_of,
+)
 from ..clock import Clock, StepWatchingClock
 from ..errors import BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BY as BREAKER
@@ -35,6 +41,8 @@ from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
+from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
+from ..telemetry.state import ConsumerState, SourceState
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
 from .policy_checks import ladder_of
@@ -72,12 +80,13 @@ class Engine:
         checked: Callable[[], object] | None = None,
         drive: Callable[[], object] | None = None,
         pool: type[WorkerPool] | None = None,
+        telemetry: TelemetryHook = NO_TELEMETRY,
     ) -> None:
         self.adapter, self._specs, self._policies = adapter, specs, policies
         self._settings, self._clock = settings, StepWatchingClock(clock)
         self._drive = drive  # runs everything that is due, in a hand-driven test; None: threads do this
         self._pool_type = pool  # None: chosen by the handler's kind
-        self._checked = checked
+        self._checked, self._telemetry = checked, telemetry
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._failures = FailureLog(self._clock) if settings.log_failures else None
         self._changed = threading.Condition()
@@ -186,14 +195,24 @@ class Engine:
             self._sequencer(plans, interceptor),
             self._failures,
             TargetMaker(adapter, interceptor.plans, self._clock) if self._settings.declare != "none" else None,
+            self._telemetry,
         )
         if self._settings.breaker is not None:
-            self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.pools, self.adapter)
+            self.guard = BreakerGuard(
+                self._settings.breaker,
+                plans,
+                self.runner,
+                self.pools,
+                self.adapter,
+                self._telemetry.breaker_changed,
+            )
         for spec in self._specs:
             self.pools[spec.source] = self._pool(spec, self.guard or self.runner)
         if self._gate is not None:
             self._gate.start(self.runner)
         self._recorder.start()
+        if self._telemetry.started is not None:
+            self._telemetry.started(self)
         for pool in self.pools.values():
             pool.start()
         timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
@@ -295,6 +314,8 @@ class Engine:
             self._changed.notify_all()
         if self.started:
             log.info("%s: connected again", self.adapter.broker)
+        if self._telemetry.connected is not None:
+            self._telemetry.connected(self.adapter.broker)
 
     def ready(self, source: Destination, generation: int, /) -> None:
         if self.runner is not None:
@@ -303,6 +324,8 @@ class Engine:
             self._generations[source] = generation
             self._ready.add(source)
             self._changed.notify_all()
+        if self._telemetry.subscribed is not None:
+            self._telemetry.subscribed(source)
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         if self.runner is not None:
@@ -310,10 +333,14 @@ class Engine:
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         with self._changed:
-            for source in [known for known, live in self._generations.items() if live == generation]:
+            gone = [known for known, live in self._generations.items() if live == generation]
+            for source in gone:
                 del self._generations[source]
         if self.runner is not None:
             self.runner.lost(generation, error)
+        if self._telemetry.subscription_lost is not None:
+            for source in gone:
+                self._telemetry.subscription_lost(source, error)
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
         if self.started:
@@ -358,7 +385,20 @@ class Engine:
             self._gate.close(timeout)
         if self._failures is not None:
             self._failures.flush()
+        if self._telemetry.stopped is not None:
+            self._telemetry.stopped(self)
         self._recorder.close(2.0)
+
+    def telemetry_state(self) -> ConsumerState:
+        """Return the present state of the sources and connections. Thread-safe."""
+        reports = self.adapter.connection_reports() if isinstance(self.adapter, SupportsConnectionReports) else ()
+        runner = self.runner
+        sources = {} if runner is None else {s: self._state_of(s, pool, runner) for s, pool in list(self.pools.items())}
+        return ConsumerState(sources, {report.role: report.state == "connected" for report in reports})
+
+    def _state_of(self, source: Destination, pool: WorkerPool, runner: Runner) -> SourceState:
+        why = self._trouble(source) or (self._pause(source, pool) if pool.paused else "")
+        return runner.state_of(source, why, self.guard.health(source)["state"] if self.guard is not None else "")
 
     def health(self) -> dict[str, Any]:
         """Return plain values for probes."""
