@@ -184,7 +184,7 @@ class CallbackRunner(ABC):
         if generation not in self._scopes:
             self._scopes[generation], self._sources[generation] = scope, source
             if self._telemetry.subscribed is not None:
-                self._telemetry.subscribed(source)
+                self._telemetry.subscribed(source, self._now())
         return generation
 
     def arrived(self, run: CallbackRun) -> None:

@@ -325,7 +325,7 @@ class Engine:
             self._ready.add(source)
             self._changed.notify_all()
         if self._telemetry.subscribed is not None:
-            self._telemetry.subscribed(source)
+            self._telemetry.subscribed(source, self._clock.now())
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         if self.runner is not None:

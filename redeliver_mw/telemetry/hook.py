@@ -103,14 +103,14 @@ class TelemetrySink:
         are announced one by one.
         """
 
-    def copy_answered(self, copy: Outgoing, verdict: str, why: str, seconds: float, /) -> None:
+    def copy_answered(self, copy: Outgoing, verdict: str, why: str, at: Moment, seconds: float, /) -> None:
         """Note the broker's, or the limbo's, answer to a copy, `seconds` after it was handed over.
 
         `verdict`: "ok" for a confirmed copy; "refused", "unfit", "unsent" or "silent" otherwise, and for a transaction
         "abandoned" or "lost". `why`: the broker's text.
         """
 
-    def settled(self, delivery: Delivery, settlement: Settlement, seconds: float, /) -> None:
+    def settled(self, delivery: Delivery, settlement: Settlement, at: Moment, seconds: float, /) -> None:
         """Note that the settlement of a delivery was written, `seconds` after it was handed to the driver.
 
         Not announced for a message that is handled at its first attempt: `handled` is. A settlement that a transaction
@@ -138,7 +138,7 @@ class TelemetrySink:
     def connected(self, broker: str, /) -> None:
         """Note that the connection to the broker is up, now or again. Not announced by drop-in wrappers."""
 
-    def subscribed(self, source: Destination, /) -> None:
+    def subscribed(self, source: Destination, at: Moment, /) -> None:
         """Note that a source is consumed, now or again."""
 
     def subscription_lost(self, source: Destination, error: BaseException | None, /) -> None:
@@ -162,13 +162,13 @@ class TelemetryHook:
     handled: Callable[[Delivery, Moment, float], None] | None
     attempt_recorded: Callable[[RecordAttempt], None] | None
     copy_sent: Callable[[Outgoing, float, bool], None] | None
-    copy_answered: Callable[[Outgoing, str, str, float], None] | None
-    settled: Callable[[Delivery, Settlement, float], None] | None
+    copy_answered: Callable[[Outgoing, str, str, Moment, float], None] | None
+    settled: Callable[[Delivery, Settlement, Moment, float], None] | None
     breaker_changed: Callable[[Destination, str, str, float], None] | None
     source_paused: Callable[[Destination, str, bool], None] | None
     source_resumed: Callable[[Destination], None] | None
     connected: Callable[[str], None] | None
-    subscribed: Callable[[Destination], None] | None
+    subscribed: Callable[[Destination, Moment], None] | None
     subscription_lost: Callable[[Destination, BaseException | None], None] | None
 
     def __init__(self, sinks: Sequence[TelemetrySink] = ()) -> None:

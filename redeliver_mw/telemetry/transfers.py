@@ -26,7 +26,8 @@ def announcing_copy(hook: TelemetryHook, clock: Clock, c: PublishCopy, answer: O
     begun = clock.now().mono
 
     def announce(verdict: Verdict, why: str) -> None:
-        answered(c.out, verdict, why, clock.now().mono - begun)
+        at = clock.now()
+        answered(c.out, verdict, why, at, at.mono - begun)
         answer(verdict, why)
 
     return announce
@@ -45,12 +46,13 @@ def announcing_transaction(
     begun = clock.now().mono
 
     def announce(verdict: TransferVerdict, why: str) -> None:
-        seconds = clock.now().mono - begun
+        at = clock.now()
+        seconds = at.mono - begun
         if answered is not None:
             for out, _ in c.outs:
-                answered(out, verdict, why, seconds)
+                answered(out, verdict, why, at, seconds)
         if settled is not None and verdict == "ok":
-            settled(c.delivery, "accepted", seconds)
+            settled(c.delivery, "accepted", at, seconds)
         answer(verdict, why)
 
     return announce
@@ -66,7 +68,8 @@ def announcing_settlement(
     begun = clock.now().mono
 
     def announce() -> None:
-        settled(c.delivery, c.settlement, clock.now().mono - begun)
+        at = clock.now()
+        settled(c.delivery, c.settlement, at, at.mono - begun)
         written()
 
     return announce

@@ -53,13 +53,13 @@ _VALUES = {
     "handled": lambda delivery, at, ran: "",
     "attempt_recorded": lambda attempt: f"{attempt.outcome} {attempt.mechanism}",
     "copy_sent": lambda copy, after, parked: f"{copy.target.name} {after:g} {parked}",
-    "copy_answered": lambda copy, verdict, why, seconds: f"{copy.target.name} {verdict}",
-    "settled": lambda delivery, settlement, seconds: settlement,
+    "copy_answered": lambda copy, verdict, why, at, seconds: f"{copy.target.name} {verdict}",
+    "settled": lambda delivery, settlement, at, seconds: settlement,
     "breaker_changed": lambda source, state, why, rest: f"{source.name} {state} {rest:g}",
     "source_paused": lambda source, why, loud: f"{source.name} {loud}",
     "source_resumed": lambda source: source.name,
     "connected": lambda broker: "",
-    "subscribed": lambda source: source.name,
+    "subscribed": lambda source, at: source.name,
     "subscription_lost": lambda source, error: source.name,
 }
 for _moment in MOMENTS:
