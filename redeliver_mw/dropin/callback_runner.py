@@ -117,8 +117,15 @@ class CallbackRunner(ABC):
         for source, plan in list(self._plans.items()):
             budget = self._interceptor.budget_of(source)
             paused = "its messages cannot leave, or too many are held" if source in halted else ""
-            sources[source] = SourceState(*budget.counts(), paused, policy_version=plan.signature.policy_version)
+            held, taken, size = budget.counts()
+            version = plan.signature.policy_version
+            unsettled = sum(len(scope.unsettled(n)) for n, scope in self._live(source))
+            sources[source] = SourceState(max(0, unsettled - held), held, taken, size, paused, policy_version=version)
         return ConsumerState(sources, {"consume": self._user_connection.is_open})
+
+    def _live(self, source: Destination) -> list[tuple[int, SettlementScope]]:
+        """Return the live generations of a source, with their scopes. Any thread."""
+        return [(n, scope) for n, scope in list(self._scopes.items()) if self._sources.get(n) == source]
 
     def _schedule_wait(self, source: Destination, seconds: float) -> float:
         return self._publisher.schedule_wait(source, seconds)

@@ -170,8 +170,10 @@ class Runner:
 
     def state_of(self, source: Destination, paused: str, breaker: str) -> SourceState:
         """Return the present state of a source: what is `paused`, the state of its breaker, and what is known here."""
-        held, taken, budget = self._interceptor.budget_of(source).counts()
-        return SourceState(held, taken, budget, paused, breaker, self._plans[source].signature.policy_version)
+        running = sum(delivery.destination == source for delivery in list(self.running))
+        counts = self._interceptor.budget_of(source).counts()
+        version = self._plans[source].signature.policy_version
+        return SourceState(self._pools[source].waiting + running, *counts, paused, breaker, version)
 
     def uncopyable(self, source: Destination) -> int:
         """Return how many messages of a source stay unsettled here since no exact copy of them can be made."""

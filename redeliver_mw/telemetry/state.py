@@ -15,6 +15,7 @@ from ..message import Destination
 class SourceState:
     """Holds the present state of one source.
 
+    - `waiting`: deliveries that wait here for their handler, or are in it.
     - `held`: deliveries that wait here for their next attempt.
     - `hold_taken`: places of the hold budget that are taken: by held deliveries, and by messages that wait behind one
       of their key.
@@ -24,6 +25,7 @@ class SourceState:
     - `policy_version`: of the policy that holds now.
     """
 
+    waiting: int
     held: int
     hold_taken: int
     hold_budget: int
