@@ -521,3 +521,20 @@ def test_the_error_types_of_all_processes_together_are_bounded() -> None:
     attempts = processes.merged()[families.ATTEMPTS]
     assert len(attempts) == families.ERROR_TYPES + 1
     assert attempts[SOURCE, "accepted", "other"] == 10
+
+
+def test_runs_in_a_drop_in_wrapper_are_each_measured_once() -> None:
+    metrics, left = PrometheusMetrics(), [1]
+
+    def callback(message: Message) -> None:
+        if message.text == "late" and left[0]:
+            left[0] -= 1
+            raise ValueError("no stock")
+
+    consumer = Consumer(callback, metrics=metrics, policy=POLICY)
+    consumer.put("fine", "late")
+    consumer.clock.advance(4.0)
+    found = shown(metrics)
+    assert found["redeliver_handler_duration_seconds_count"] == {(SOURCE,): 3}
+    assert sum(found["redeliver_attempts_total"].values()) == 3
+    assert found["redeliver_first_attempts_total"] == {(SOURCE,): 2}
