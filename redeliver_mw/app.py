@@ -25,6 +25,7 @@ from .journal.records import Healthy
 from .message import Delivery, Destination
 from .policy import AnyPolicy
 from .redelivery.delays import Option
+from .runtime.app_metrics import AppMetrics
 from .runtime.engine import Engine
 from .runtime.handler import HandlerSpec
 from .runtime.partition import ProcessShare, partition_sources
@@ -42,9 +43,12 @@ from .runtime.settings import (
 )
 from .runtime.signals import run_until_signal
 from .telemetry.finding_log import log_findings
+from .telemetry.hook import TelemetryHook, TelemetrySink
 
 if TYPE_CHECKING:
     import asyncio
+
+    from .telemetry.prometheus import PrometheusMetrics
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +83,8 @@ class App:
       `none`, nothing.
     - `broker_limit`: the broker's own limit of deliveries, where the broker does not report it; 0: it has none.
     - `app_name`: the name in records and dead letters; None: the name of the program.
+    - `metrics`: where to serve metrics for Prometheus, as `127.0.0.1:9400`, or a PrometheusMetrics that is served
+      elsewhere; None: there are none.
 
     Raises ConfigError for an option that cannot be used, and PolicyError for a policy that cannot be read.
     """
@@ -106,6 +112,7 @@ class App:
         declare: Literal["own", "all", "none"] = "own",
         broker_limit: int | None = None,
         app_name: str | None = None,
+        metrics: str | PrometheusMetrics | None = None,
     ) -> None:
         """Take the options; nothing is connected, and nothing is read from the broker yet.
 
@@ -139,6 +146,8 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
+        self._sinks: list[TelemetrySink] = []
+        self._metrics = AppMetrics(metrics)
         self._checked: Callable[[], object] | None = None
         self._adapter: Adapter | None = None  # set early if its capabilities were needed before the start
         self._engine: Engine | None = None
@@ -219,6 +228,14 @@ class App:
         self._hooks.append(fn)
         return fn
 
+    def measured(self) -> PrometheusMetrics:
+        """Return the App's metrics, which the caller serves: the App does not serve them itself. Before the start.
+
+        An App without `metrics=` counts from now on. Raises MissingExtra without prometheus-client.
+        """
+        self._metrics.address = None
+        return self._metrics.get()
+
     @property
     def sources(self) -> list[Destination]:
         """Return every source that has a handler."""
@@ -281,6 +298,13 @@ class App:
         message can come.
         """
         self._checked = checked
+        if self._metrics.address is not None and share.of > 1:
+            raise ConfigError(
+                f"{share.of} processes cannot serve their metrics at one address",
+                where=f"metrics={self._metrics.address}",
+                cure=f"Let their supervisor do it: redeliver run --metrics {self._metrics.address}",
+                code="option-value",
+            )
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
         self._adapter = adapter_for(self._url)
         ours, processes = partition_sources(self._specs.values(), share, self._settings, self._adapter.capabilities)
@@ -313,13 +337,16 @@ class App:
             hooks=self._hooks,
             checked=self._checked,
             drive=drive,
+            telemetry=TelemetryHook([*self._metrics.sinks, *self._sinks]),
         )
         if self._given_up:
             self._engine.give_up()
         try:
+            self._metrics.start()
             self._engine.start()
         except BaseException:
             self._engine = None
+            self._metrics.close()
             raise
 
     def _findings(self) -> list[str]:
@@ -348,6 +375,7 @@ class App:
                 if self._engine is None:
                     raise ConfigError("the app is not started", cure="Call start() first", code="app-state")
                 self._report = self._engine.stop(self.stop_timeout if timeout is None else timeout)
+                self._metrics.close()
                 self._over.set()
             return self._report
 

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,9 +15,9 @@ from ..app import App
 from ..errors import ConfigError
 from ..processes.child_process import supervise
 from ..runtime.connection_health import not_ready
-from ..runtime.health_server import HealthAddress, serving_health
+from ..runtime.health_pages import health_pages
+from ..telemetry.page_server import Answer, Page, ServedPages, ServerAddress, serving
 from .app_loader import find_app
-from .child import REPORTS
 from .help import example
 from .logs import LogFormat, show_logs
 
@@ -27,6 +29,10 @@ Processes = Annotated[
 Health = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Answer /live and /ready there over HTTP, for all processes")
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Answer /metrics there for Prometheus, for all processes"),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,33 +41,66 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    target: AppLocation, log_format: Format = LogFormat.console, processes: Processes = None, health: Health = None
+    target: AppLocation,
+    log_format: Format = LogFormat.console,
+    processes: Processes = None,
+    health: Health = None,
+    metrics: Metrics = None,
 ) -> None:
     """Run an App until SIGTERM or SIGINT; it then finishes what is in hand. A second signal stops at once."""
     if processes is not None and processes < 1:
         raise ConfigError(
             f"{processes} processes consume nothing", where="--processes", cure="Write 1 or more", code="option-value"
         )
-    address = None if health is None else HealthAddress.parse(health)
+    addresses = Addresses(_address(health, "--health"), _address(metrics, "--metrics"))
     show_logs(log_format)
     if processes is None:
-        _run_one(target, address)
+        _run_one(target, addresses)
     else:
-        _run_several(target, log_format, processes, address)
+        _run_several(target, log_format, processes, addresses)
 
 
-def _run_one(target: str, address: HealthAddress | None) -> None:
+class Addresses(NamedTuple):
+    """Holds where health and metrics are served; None: nowhere."""
+
+    health: ServerAddress | None
+    metrics: ServerAddress | None
+
+
+def _address(text: str | None, option: str) -> ServerAddress | None:
+    return None if text is None else ServerAddress.parse(text, option)
+
+
+def _run_one(target: str, addresses: Addresses) -> None:
     found: list[App] = []  # empty until the import is done
-    with serving_health(address, lambda: not_ready(found[0].health() if found else {"started": False})):
-        found.append(find_app(target))
-        found[0].run()
+    with serving(
+        _served(addresses.health, "--health", health_pages(lambda: not_ready(_health(found)))),
+        _served(addresses.metrics, "--metrics", {"/metrics": lambda accept: _metrics_page(found, accept)}),
+    ):
+        app = find_app(target)
+        if addresses.metrics is not None:
+            app.measured()
+        found.append(app)
+        app.run()
 
 
-def _run_several(target: str, log_format: LogFormat, processes: int, address: HealthAddress | None) -> None:
+def _served(address: ServerAddress | None, option: str, pages: Mapping[str, Page]) -> ServedPages | None:
+    return None if address is None else ServedPages(address, option, pages)
+
+
+def _health(found: Sequence[App]) -> dict[str, Any]:
+    return found[0].health() if found else {"started": False}
+
+
+def _metrics_page(found: Sequence[App], accept: str) -> Answer:
+    return found[0].measured().page(accept) if found else Answer(HTTPStatus.OK, b"", "text/plain; charset=utf-8")
+
+
+def _run_several(target: str, log_format: LogFormat, processes: int, addresses: Addresses) -> None:
     # -P, because `find_app` puts the current folder on the path.
-    reports = "silent" if address is None else REPORTS
-    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports]
-    code, message = supervise(command, processes, address)
+    reports = ",".join(name for name, address in addresses._asdict().items() if address is not None)
+    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports or "silent"]
+    code, message = supervise(command, processes, addresses.health, addresses.metrics)
     if message:
         print(f"error: {message}", file=sys.stderr)
     if code:

@@ -8,8 +8,9 @@ import copy
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from ..adapter.capabilities import Capabilities
 from ..clock import SystemClock
@@ -25,7 +26,12 @@ from ..redelivery.delays import Option, delay_options
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog, log_failures_option
 from ..telemetry.finding_log import log_findings
+from ..telemetry.hook import TelemetryHook, TelemetrySink
+from ..telemetry.served import metrics_sinks
 from .limbo import DropinLimbo
+
+if TYPE_CHECKING:
+    from ..telemetry.prometheus import PrometheusMetrics
 
 WhenSettled = Literal["return", "callback"]  # by returning; by the callback's own settlement
 
@@ -42,6 +48,8 @@ class DropinKeywords(TypedDict, total=False):
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: None, the default, leaves it to the driver's own configuration. With `return`, returning is success.
       With `callback`, the callback's own ack, nack, accept, release or reject settles the message, whenever it comes.
+    - `metrics`: where to serve metrics for Prometheus, as `127.0.0.1:9400`, for all wrappers of this process that name
+      the address, or a PrometheusMetrics that is served elsewhere.
     - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
     - `limbo`: the URL of a database for what is to wait longer than can be held here or at the broker; needs
       `publisher=`, over which it goes out when it is due.
@@ -58,6 +66,7 @@ class DropinKeywords(TypedDict, total=False):
     app_name: str | None
     settle: WhenSettled | None
     hold_max: int
+    metrics: str | PrometheusMetrics | None
 
 
 class DropinOptions:
@@ -77,6 +86,8 @@ class DropinOptions:
         publisher: str | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
+        metrics: str | PrometheusMetrics | None = None,
+        sinks: Sequence[TelemetrySink] = (),
     ) -> None:
         if crash_safe:
             raise ConfigError(
@@ -94,6 +105,7 @@ class DropinOptions:
         self.limbo = _limbo(limbo, publisher, self.app_name)
         self.host = socket.gethostname()
         self.failures = FailureLog(SystemClock()) if log_failures_option(log_failures) else None
+        self.telemetry = TelemetryHook([*metrics_sinks(metrics), *sinks])
         self.recorder = Recorder(_journal(journal), [], healthy=journal_healthy_option(journal_healthy, journal))
 
     def returning_settles(self, driver: bool) -> bool:

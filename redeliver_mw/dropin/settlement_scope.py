@@ -135,8 +135,8 @@ class SettlementScope(ABC):
         self._open, self._most = {}, 0
 
     def unsettled(self, generation: int) -> list[CallbackRun]:
-        """Return the runs of a generation that are not settled."""
-        return [t for t in self._open.values() if t.delivery.generation == generation]
+        """Return the runs of a generation that are not settled. Any thread."""
+        return [t for t in list(self._open.values()) if t.delivery.generation == generation]
 
     def most_unsettled(self, generation: int) -> int:
         """Return how many deliveries of a generation were unsettled at once; its window is at least that large."""

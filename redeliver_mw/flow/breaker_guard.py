@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..adapter.protocol import Adapter
@@ -19,11 +19,12 @@ from ..message import Delivery, Destination
 from ..policy import Accept, RedeliveryPolicy
 from ..redelivery import identity
 from ..redelivery.plan import attempt_plan
-from .breaker import FINE, Breaker, Circuit, FailureClass, Forced
+from .breaker import FINE, Breaker, Circuit, Circumstance, FailureClass, Forced
 from .consumer_pauses import ConsumerPauses
 
 log = logging.getLogger("redeliver_mw")
 BY = "breaker"  # the name of the breaker's pause
+BreakerListener = Callable[[Destination, str, str, float], None]  # source, state, why, seconds that it stays open
 
 
 class PausablePool(Protocol):
@@ -61,9 +62,12 @@ class BreakerGuard:
         pools: Mapping[Destination, PausablePool],
         adapter: Adapter,
         consumers: ConsumerPauses,
+        changed: BreakerListener | None = None,
     ) -> None:
+        """Guard these sources; `changed` is called after each change of a state."""
         self._breaker, self._runner, self._pools, self._adapter = breaker, runner, pools, adapter
         self._consumers = consumers
+        self._changed = changed
         self._circuits = {source: Circuit(breaker) for source in sources}
         self._lock = threading.RLock()  # reentrant, because a hand-driven pool runs handlers when it is resumed
 
@@ -105,7 +109,9 @@ class BreakerGuard:
             log.log(level, "%s: the breaker is open for %g s: %s", source, rest, why)
             self._consume(source)
             self._adapter.call_later(rest, lambda: self._rested(source, opening))
+            self._announce(source, "open", why, rest)
         elif change == "closed":
+            self._announce(source, "closed", "", 0.0)
             log.info("%s: the breaker is closed: handlers are called again", source)
             self._resumed(source)
 
@@ -116,14 +122,22 @@ class BreakerGuard:
     def try_one(self, source: Destination) -> None:
         """Try one message at once, if the breaker is open. Any thread."""
         with self._lock:
+            was_open = self._circuits[source].state == "open"
             self._circuits[source].try_one()
+        if was_open:
+            self._announce(source, "half-open", "", 0.0)
         self._consume(source)
         self._resumed(source)
 
     def force(self, source: Destination, to: Forced, why: str = "") -> None:
         """Keep the breaker of a source open or closed; with an empty state the runs decide again. Any thread."""
         with self._lock:
-            self._circuits[source].force(to, why)
+            circuit = self._circuits[source]
+            before = circuit.state
+            circuit.force(to, why)
+            after = circuit.state
+        if after != before:
+            self._announce(source, after, why, 0.0)
         self._consume(source)
         self._resumed(source)
 
@@ -131,6 +145,10 @@ class BreakerGuard:
         """Return the state as plain values."""
         with self._lock:
             return self._circuits[source].health()
+
+    def _announce(self, source: Destination, state: Circumstance, why: str, rest: float) -> None:
+        if self._changed is not None:
+            self._changed(source, state, why, rest)
 
     def _rested(self, source: Destination, opening: int) -> None:
         if self._circuits[source].openings == opening:

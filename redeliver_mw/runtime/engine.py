@@ -19,7 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..adapter.capabilities import Capabilities, SourceCapabilities
-from ..adapter.protocol import Adapter, Subscription, SupportsScheduleWait, ledger_scope_of
+from ..adapter.protocol import (
+    Adapter,
+    Subscription,
+    SupportsConnectionReports,
+    SupportsScheduleWait,
+    ledger_scope_of,
+)
 from ..clock import Clock, StepWatchingClock
 from ..errors import BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BY as BREAKER
@@ -36,6 +42,9 @@ from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
+from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
+from ..telemetry.state import ConsumerState, SourceState
+from .broker_watch import BrokerWatch
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
 from .policy_checks import ladder_of
@@ -75,12 +84,13 @@ class Engine:
         checked: Callable[[], object] | None = None,
         drive: Callable[[], object] | None = None,
         pool: type[WorkerPool] | None = None,
+        telemetry: TelemetryHook = NO_TELEMETRY,
     ) -> None:
         self.adapter, self._specs, self._policies = adapter, specs, policies
         self._settings, self._clock = settings, StepWatchingClock(clock)
         self._drive = drive  # runs everything that is due, in a hand-driven test; None: threads do this
         self._pool_type = pool  # None: chosen by the handler's kind
-        self._checked = checked
+        self._checked, self._telemetry = checked, telemetry
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._failures = FailureLog(self._clock) if settings.log_failures else None
         self._changed = threading.Condition()
@@ -97,6 +107,7 @@ class Engine:
         self._consumers: ConsumerPauses | None = None
         self._control: RemoteControl | None = None
         self._operations: OperationsLink | None = None
+        self._watch: BrokerWatch | None = None
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
         self.pools: dict[Destination, WorkerPool] = {}
@@ -131,6 +142,11 @@ class Engine:
             self._renewal.start()
             if self._limbo is not None:
                 self._limbo.start()
+            if self._telemetry.wants_broker_state:
+                self._watch = BrokerWatch(
+                    self.adapter, self._dead_letter_queues, self._limbo, self._clock, driven=self._drive is not None
+                )
+                self._watch.start()
         except BaseException:
             for pool in self.pools.values():
                 pool.stop()
@@ -217,17 +233,26 @@ class Engine:
             self._sequencer(plans, interceptor),
             self._failures,
             TargetMaker(adapter, interceptor.plans, self._clock) if self._settings.declare != "none" else None,
+            self._telemetry,
         )
         if self._settings.breaker is not None:
             self._consumers = ConsumerPauses(self.runner, self.pools, self.adapter)
             self.guard = BreakerGuard(
-                self._settings.breaker, plans, self.runner, self.pools, self.adapter, self._consumers
+                self._settings.breaker,
+                plans,
+                self.runner,
+                self.pools,
+                self.adapter,
+                self._consumers,
+                self._telemetry.breaker_changed,
             )
         for spec in self._specs:
             self.pools[spec.source] = self._pool(spec, self.guard or self.runner)
         if self._gate is not None:
             self._gate.start(self.runner)
         self._recorder.start()
+        if self._telemetry.started is not None:
+            self._telemetry.started(self)
         for pool in self.pools.values():
             pool.start()
         timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
@@ -329,6 +354,8 @@ class Engine:
             self._changed.notify_all()
         if self.started:
             log.info("%s: connected again", self.adapter.broker)
+        if self._telemetry.connected is not None:
+            self._telemetry.connected(self.adapter.broker)
 
     def ready(self, source: Destination, generation: int, /) -> None:
         if self.runner is not None:
@@ -337,6 +364,8 @@ class Engine:
             self._generations[source] = generation
             self._ready.add(source)
             self._changed.notify_all()
+        if self._telemetry.subscribed is not None:
+            self._telemetry.subscribed(source, self._clock.now())
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         if self.runner is not None:
@@ -344,10 +373,14 @@ class Engine:
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         with self._changed:
-            for source in [known for known, live in self._generations.items() if live == generation]:
+            gone = [known for known, live in self._generations.items() if live == generation]
+            for source in gone:
                 del self._generations[source]
         if self.runner is not None:
             self.runner.lost(generation, error)
+        if self._telemetry.subscription_lost is not None:
+            for source in gone:
+                self._telemetry.subscription_lost(source, error)
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
         if self.started:
@@ -381,6 +414,8 @@ class Engine:
         return StopReport(self._clock.now().mono - begun, left, left == 0)
 
     def _close(self, timeout: float) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         if self._renewal is not None:
             self._renewal.stop()
         if self._loop_thread is not None:
@@ -394,7 +429,29 @@ class Engine:
             self._operations.close(min(2.0, timeout))
         if self._failures is not None:
             self._failures.flush()
+        if self._telemetry.stopped is not None:
+            self._telemetry.stopped(self)
         self._recorder.close(2.0)
+
+    def telemetry_state(self) -> ConsumerState:
+        """Return the present state of the sources and connections. Thread-safe."""
+        reports = self.adapter.connection_reports() if isinstance(self.adapter, SupportsConnectionReports) else ()
+        runner = self.runner
+        sources = {} if runner is None else {s: self._state_of(s, pool, runner) for s, pool in list(self.pools.items())}
+        connections = {report.role: report.state == "connected" for report in reports}
+        seen = self._watch
+        if seen is None:
+            return ConsumerState(sources, connections)
+        return ConsumerState(sources, connections, seen.parked, seen.parked_due, dict(seen.depths), dict(seen.oldest))
+
+    def _dead_letter_queues(self) -> set[Destination]:
+        plans = self.runner.plans if self.runner is not None else {}
+        targets = {target.resolve(source) for source, plan in plans.items() for target in plan.policy.places}
+        return {target for target in targets if target.kind == "queue"}
+
+    def _state_of(self, source: Destination, pool: WorkerPool, runner: Runner) -> SourceState:
+        why = self._trouble(source) or (self._pause(source, pool) if pool.paused else "")
+        return runner.state_of(source, why, self.guard.health(source)["state"] if self.guard is not None else "")
 
     def health(self) -> dict[str, Any]:
         """Return plain values for probes."""
