@@ -175,7 +175,7 @@ class SupportsIdentity(Protocol):
 class SupportsTextLookup(Protocol):
     """Marks a reader that finds the text of one header without reading all headers: tracing asks for every message."""
 
-    def text_of(self, native: Any, name: str, /) -> str | None:
+    def header_text(self, native: Any, name: str, /) -> str | None:
         """Return the header as text; None if the message does not have it, or it is no text.
 
         The name is ASCII, of at most 128 characters. A header of that name inside a nested table may be found as well.

@@ -55,7 +55,7 @@ class PikaReader:
         except NotEncodable as error:
             raise NotCopyable(f"a header cannot be sent again as it is: {error}") from None
 
-    def text_of(self, native: Native, name: str, /) -> str | None:
+    def header_text(self, native: Native, name: str, /) -> str | None:
         """Return the text of one header: as it is on the wire, its name, an S, four bytes of its length, the text."""
         properties = native[1]
         if not isinstance(properties, RawProperties) or properties.raw is None:
