@@ -68,7 +68,7 @@ class SourceAttributes:
         queue = self._source.subscription or self._source.name
         parts = [part for part in (exchange, routing_key if routing_key != queue else "", queue) if part]
         found = self._common | {"messaging.destination.name": ":".join(parts)}
-        if routing_key:
+        if routing_key != queue:
             found["messaging.rabbitmq.destination.routing_key"] = routing_key
         return found
 
@@ -77,10 +77,10 @@ def consumer_attributes(consumer: ConsumerDescription | None) -> Attributes:
     """Return the attributes of all spans of one App or drop-in wrapper."""
     if consumer is None:
         return {"messaging.system": "unknown"}
-    found: Attributes = {
-        "messaging.system": SYSTEMS.get(consumer.broker_kind, consumer.broker_kind),
-        "redeliver.dialect": consumer.dialect,
-    }
+    kind = consumer.broker_kind
+    found: Attributes = {"messaging.system": SYSTEMS.get(kind, kind)}
+    if kind in SYSTEMS or consumer.dialect.startswith("memory"):
+        found["redeliver.dialect"] = consumer.dialect  # what the system does not say
     place = _PLACE.fullmatch(consumer.broker)
     if place is not None and not consumer.dialect.startswith("memory"):
         found["server.address"] = place[1].strip("[]")
