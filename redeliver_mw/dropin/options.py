@@ -27,12 +27,14 @@ from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog, log_failures_option
 from ..telemetry.finding_log import log_findings
 from ..telemetry.hook import TelemetryHook, TelemetrySink
+from ..telemetry.served import metrics_sinks
 from ..telemetry.trace_option import trace_sinks
 from .limbo import DropinLimbo
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from ..telemetry.prometheus import PrometheusMetrics
     from ..telemetry.traces import Traces
 
 WhenSettled = Literal["return", "callback"]  # by returning; by the callback's own settlement
@@ -50,6 +52,8 @@ class DropinKeywords(TypedDict, total=False):
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: None, the default, leaves it to the driver's own configuration. With `return`, returning is success.
       With `callback`, the callback's own ack, nack, accept, release or reject settles the message, whenever it comes.
+    - `metrics`: where to serve metrics for Prometheus, as `127.0.0.1:9400`, for all wrappers of this process that name
+      the address, or a PrometheusMetrics that is served elsewhere.
     - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
     - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
     - `limbo`: the URL of a database for what is to wait longer than can be held here or at the broker; needs
@@ -68,6 +72,7 @@ class DropinKeywords(TypedDict, total=False):
     app_name: str | None
     settle: WhenSettled | None
     hold_max: int
+    metrics: str | PrometheusMetrics | None
 
 
 class DropinOptions:
@@ -87,6 +92,7 @@ class DropinOptions:
         publisher: str | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
+        metrics: str | PrometheusMetrics | None = None,
         traces: object = None,
         sinks: Sequence[TelemetrySink] = (),
     ) -> None:
@@ -105,7 +111,7 @@ class DropinOptions:
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
         tracing = trace_sinks(traces)
         self.traced = bool(tracing)
-        self.telemetry = TelemetryHook([*sinks, *tracing])
+        self.telemetry = TelemetryHook([*metrics_sinks(metrics), *tracing, *sinks])
         self.limbo = _limbo(limbo, publisher, self.app_name, self.telemetry)
         self.host = socket.gethostname()
         self.failures = FailureLog(SystemClock()) if log_failures_option(log_failures) else None

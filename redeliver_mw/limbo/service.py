@@ -93,6 +93,13 @@ class LimboService:
         self._worker.forget_places(source, places, then)
         self._hurry()
 
+    def waiting(self) -> tuple[int, float | None]:
+        """Return how many messages wait here, and when the first is due, in seconds since 1970.
+
+        Blocks. Raises LimboError.
+        """
+        return self._limbo.waiting()
+
     def close(self, timeout: float) -> None:
         """Close the service after everything that was asked for has been written."""
         self._alarm.off()

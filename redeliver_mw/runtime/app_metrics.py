@@ -7,14 +7,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
 from ..telemetry.hook import TelemetrySink
-from ..telemetry.page_server import ServedPages, ServerAddress, serving
+from ..telemetry.page_server import ServedPages, serving
+from ..telemetry.served import OPTION, PATH, given_metrics
 
 if TYPE_CHECKING:
     from ..telemetry.prometheus import PrometheusMetrics
-
-PATH = "/metrics"
 
 
 class AppMetrics:
@@ -25,25 +23,8 @@ class AppMetrics:
     """
 
     def __init__(self, given: object) -> None:
-        self._metrics: PrometheusMetrics | None = None
-        self.address: ServerAddress | None = None
+        self.address, self._metrics = given_metrics(given)
         self._serving = ExitStack()
-        if isinstance(given, str):
-            self.address = ServerAddress.parse(given, "metrics")
-            self.get()
-        elif given is not None:
-            self._metrics = self._meant(given)
-
-    def _meant(self, given: object) -> PrometheusMetrics:
-        from ..telemetry.prometheus import PrometheusMetrics
-
-        if not isinstance(given, PrometheusMetrics):
-            raise ConfigError(
-                f"metrics={given!r} is neither HOST:PORT nor a PrometheusMetrics",
-                cure='Write metrics="127.0.0.1:9400", or metrics=PrometheusMetrics()',
-                code="option-value",
-            )
-        return given
 
     def get(self) -> PrometheusMetrics:
         """Return the metrics; from now on there are some. Raises MissingExtra."""
@@ -61,8 +42,7 @@ class AppMetrics:
     def start(self) -> None:
         """Serve the metrics, if there is an address. Raises ConfigError or RedeliverError if it cannot be had."""
         if self.address is not None:
-            pages = {PATH: self.get().page}
-            self._serving.enter_context(serving(ServedPages(self.address, "metrics", pages)))
+            self._serving.enter_context(serving(ServedPages(self.address, OPTION, {PATH: self.get().page})))
 
     def close(self) -> None:
         """Stop serving."""

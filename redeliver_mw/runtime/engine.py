@@ -43,6 +43,7 @@ from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
 from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
 from ..telemetry.state import ConsumerDescription, ConsumerState, SourceState
+from .broker_watch import BrokerWatch
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
 from .policy_checks import ladder_of
@@ -100,6 +101,7 @@ class Engine:
         self._renewal: PolicyReloader | None = None
         self._limbo: LimboService | None = None
         self._gate: CrashSafetyGate | None = None
+        self._watch: BrokerWatch | None = None
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
         self.pools: dict[Destination, WorkerPool] = {}
@@ -131,6 +133,11 @@ class Engine:
             self._renewal.start()
             if self._limbo is not None:
                 self._limbo.start()
+            if self._telemetry.wants_broker_state:
+                self._watch = BrokerWatch(
+                    self.adapter, self._dead_letter_queues, self._limbo, self._clock, driven=self._drive is not None
+                )
+                self._watch.start()
         except BaseException:
             for pool in self.pools.values():
                 pool.stop()
@@ -375,6 +382,8 @@ class Engine:
         return StopReport(self._clock.now().mono - begun, left, left == 0)
 
     def _close(self, timeout: float) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         if self._renewal is not None:
             self._renewal.stop()
         if self._loop_thread is not None:
@@ -401,7 +410,16 @@ class Engine:
         reports = self.adapter.connection_reports() if isinstance(self.adapter, SupportsConnectionReports) else ()
         runner = self.runner
         sources = {} if runner is None else {s: self._state_of(s, pool, runner) for s, pool in list(self.pools.items())}
-        return ConsumerState(sources, {report.role: report.state == "connected" for report in reports})
+        connections = {report.role: report.state == "connected" for report in reports}
+        seen = self._watch
+        if seen is None:
+            return ConsumerState(sources, connections)
+        return ConsumerState(sources, connections, seen.parked, seen.parked_due, dict(seen.depths), dict(seen.oldest))
+
+    def _dead_letter_queues(self) -> set[Destination]:
+        plans = self.runner.plans if self.runner is not None else {}
+        targets = {target.resolve(source) for source, plan in plans.items() for target in plan.policy.places}
+        return {target for target in targets if target.kind == "queue"}
 
     def _state_of(self, source: Destination, pool: WorkerPool, runner: Runner) -> SourceState:
         why = self._trouble(source) or (self._pause(source, pool) if pool.paused else "")

@@ -30,7 +30,7 @@ from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.interop import JmsjcaProperties
 from ..redelivery.outbox import CLOSED, Outbox, QueuedSend, SendRules, close_outbox
-from ..redelivery.plan import attempt_plan
+from ..redelivery.plan import SourcePlan, attempt_plan
 from ..telemetry.failure_log import FailureLog
 from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
 from ..telemetry.state import SourceState
@@ -167,6 +167,11 @@ class Runner:
     def waiting(self, source: Destination) -> int:
         """Return how many messages of a source wait for one of their key."""
         return 0 if self._sequencer is None else self._sequencer.waiting(source)
+
+    @property
+    def plans(self) -> Mapping[Destination, SourcePlan]:
+        """Return the present plan of each source. Any thread."""
+        return dict(self._plans)
 
     def state_of(self, source: Destination, paused: str, breaker: str) -> SourceState:
         """Return the present state of a source: what is `paused`, the state of its breaker, and what is known here."""

@@ -43,7 +43,12 @@ class TelemetrySink:
 
     No method may block. What a method raises is logged once, and changes nothing (log-after-the-fact). Methods are
     called on several threads at the same time; each one says on which.
+
+    `wants_broker_state`: an App is to look every few seconds at its dead-letter queues and its limbo, and to report
+    them in its state.
     """
+
+    wants_broker_state = False
 
     # -- consumers --------------------------------------------------------------------------------
 
@@ -191,6 +196,11 @@ class TelemetryHook:
         for moment in MOMENTS:
             wanted = [_contained(sink, moment) for sink in sinks if _wants(sink, moment)]
             setattr(self, moment, wanted[0] if len(wanted) == 1 else _each_of(wanted))
+
+    @property
+    def wants_broker_state(self) -> bool:
+        """Return whether a sink wants the state of dead-letter queues and limbo."""
+        return any(sink.wants_broker_state for sink in self.sinks)
 
     @property
     def times_runs(self) -> bool:

@@ -85,6 +85,8 @@ class Tallies(TelemetrySink):
     Thread-safe. Counters begin at 0 for every source that is subscribed to, so that a first dead letter is an increase.
     """
 
+    wants_broker_state = True
+
     def __init__(self) -> None:
         self._by_source: dict[Destination, SourceTally] = {}
         self._by_label: dict[str, SourceTally] = {}
