@@ -22,7 +22,7 @@ from ..failure import Failure, trim_utf8
 from ..message import Delivery, Destination, Outgoing, Past
 from ..redaction import clean
 from . import history
-from .headers import PREFIX, TRACE, iso, read_history_headers
+from .headers import PREFIX, iso, read_history_headers
 from .identity import copy_id, message_key
 from .interop import JMSJCA, jmsjca_dead_letter_headers
 from .outbox import QueuedSend, avoiding_broker_effects
@@ -34,6 +34,7 @@ ENTRY_BYTES = 8  # framing of each header
 COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
 POLICY_BYTES = 512
 HISTORY = "redeliver_history"
+TRACE = "redeliver_trace"
 UNCOPYABLE = "redeliver_uncopyable"  # on a dead letter in limbo: why its message cannot be copied
 DEAD_LETTER_REASONS = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
 

@@ -19,7 +19,6 @@ from ..message import Delivery, Past
 from . import history
 
 PREFIX = "redeliver_"
-TRACE = "redeliver_trace"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # the largest count that is believed: counting continues from there, in the journal's 32 bits
 MOST_COUNTED = 2**31 - 2**20

@@ -155,7 +155,7 @@ def _refused(what: str) -> ConfigError:
     )
 
 
-class _Run:
+class HandlerSpan:
     """Holds one run of a handler whose span has not ended, with one delivery, or with those of a batch.
 
     - `token`: None if the span is current no more, or only in a task; else it is current in `thread`.
@@ -198,9 +198,9 @@ class SpanMaker(TelemetrySink):
         self._common = consumer_attributes(None)
         self._sources: dict[Destination, SourceAttributes] = {}
         self._batched: frozenset[Destination] = frozenset()
-        self._runs: dict[Delivery, _Run] = {}
+        self._runs: dict[Delivery, HandlerSpan] = {}
         self._copies: dict[str, tuple[float, bool]] = {}  # by copy id: its delay, and whether it is parked
-        self._batch: ContextVar[_Run | None] = ContextVar("redeliver_mw.batch", default=None)  # of a thread, or a task
+        self._batch: ContextVar[HandlerSpan | None] = ContextVar("redeliver_mw.batch", default=None)  # of a thread, or a task
         self._lock = threading.Lock()
         self._sweep_ns = 0
 
@@ -277,7 +277,7 @@ class SpanMaker(TelemetrySink):
         if known:
             self._finish(run)
 
-    def _begin(self, delivery: Delivery) -> _Run:
+    def _begin(self, delivery: Delivery) -> HandlerSpan:
         previous = delivery.past.trace if delivery.known else ""
         producer, baggage = self._producer(delivery)
         links, parent = [], _ROOT
@@ -293,7 +293,7 @@ class SpanMaker(TelemetrySink):
         span = self._tracer.start_span(
             source.name, parent, SpanKind.CONSUMER, attributes=source.of(delivery), links=links
         )
-        run = _Run(span, otel_context.attach(set_span_in_context(span, baggage)), delivery)
+        run = HandlerSpan(span, otel_context.attach(set_span_in_context(span, baggage)), delivery)
         if span.is_recording():
             delivery.trace = _text(span.get_span_context())
             run.about = message_attributes(delivery)
@@ -318,7 +318,7 @@ class SpanMaker(TelemetrySink):
         found = get_current_span(propagate.extract(_Carrier(delivery.headers), _ROOT)).get_span_context()
         return (found if found.is_valid else None), baggage
 
-    def _finish(self, run: _Run) -> None:
+    def _finish(self, run: HandlerSpan) -> None:
         """End the span of a run of which all is known, once."""
         with self._lock:
             found = [self._runs.pop(delivery, None) for delivery in run.deliveries]
@@ -332,7 +332,7 @@ class SpanMaker(TelemetrySink):
             if run.ended_ns and now - run.ended_ns >= OUTCOME_NS:
                 self._finish(run)
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: HandlerSpan) -> None:
         """End the span of a run, with what is known of it."""
         span, last = run.span, run.outcomes[-1] if run.outcomes else None
         about: Attributes = {}
@@ -350,7 +350,7 @@ class SpanMaker(TelemetrySink):
             self._set_error(run, error, failure or describe(cast(BaseException, error)), last)
         span.end(run.ended_ns)
 
-    def _set_error(self, run: _Run, error: BaseException | None, failure: Failure, last: RecordAttempt | None) -> None:
+    def _set_error(self, run: HandlerSpan, error: BaseException | None, failure: Failure, last: RecordAttempt | None) -> None:
         outcome, reason = ("", "") if last is None else (last.outcome, last.reason)
         retried = outcome in ("redelivered", "released")
         if reason in NO_ERRORS or (retried and error is not None and not is_failure(error)):
@@ -362,7 +362,7 @@ class SpanMaker(TelemetrySink):
             run.span.set_attribute("error.type", kind)
             run.span.set_status(Status(StatusCode.ERROR, description(kind, failure.message)))
 
-    def _record(self, run: _Run, kind: str, failure: Failure) -> None:
+    def _record(self, run: HandlerSpan, kind: str, failure: Failure) -> None:
         """Record the exception, once, as an event of the span, or as a log record where the environment says so."""
         about = {"exception.type": kind, "exception.message": failure.message, "exception.stacktrace": failure.text}
         if not self._exceptions_as_logs:
@@ -396,7 +396,7 @@ class SpanMaker(TelemetrySink):
                     run.span.add_link(producer, about)
         self._runs[delivery] = run
 
-    def _apart(self, batch: _Run, delivery: Delivery) -> _Run:
+    def _apart(self, batch: HandlerSpan, delivery: Delivery) -> HandlerSpan:
         """Take a delivery that cannot be decoded out of its batch, and give it a span of its own."""
         batch.deliveries.remove(delivery)
         if not batch.deliveries:  # the batch's own span is never ended: there is no such batch
@@ -489,7 +489,7 @@ class _SettlementTracer(SpanMaker):
         self._past_span(name, SpanKind.CLIENT, delivery.trace, about, (), seconds)
 
 
-def _leave(run: _Run) -> None:
+def _leave(run: HandlerSpan) -> None:
     """Make the span of a run current no more. Nothing to do in another thread, in which it is not."""
     token, run.token = run.token, None
     if token is not None and run.thread == threading.get_ident():
