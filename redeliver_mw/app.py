@@ -44,11 +44,15 @@ from .runtime.settings import (
 from .runtime.signals import run_until_signal
 from .telemetry.finding_log import log_findings
 from .telemetry.hook import TelemetryHook, TelemetrySink
+from .telemetry.trace_option import trace_sinks
 
 if TYPE_CHECKING:
     import asyncio
 
+    from opentelemetry.trace import TracerProvider
+
     from .telemetry.prometheus import PrometheusMetrics
+    from .telemetry.traces import Traces
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,6 +89,8 @@ class App:
     - `app_name`: the name in records and dead letters; None: the name of the program.
     - `metrics`: where to serve metrics for Prometheus, as `127.0.0.1:9400`, or a PrometheusMetrics that is served
       elsewhere; None: there are none.
+    - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options;
+      None: there are none.
 
     Raises ConfigError for an option that cannot be used, and PolicyError for a policy that cannot be read.
     """
@@ -113,6 +119,7 @@ class App:
         broker_limit: int | None = None,
         app_name: str | None = None,
         metrics: str | PrometheusMetrics | None = None,
+        traces: bool | TracerProvider | Traces | None = None,
     ) -> None:
         """Take the options; nothing is connected, and nothing is read from the broker yet.
 
@@ -146,6 +153,7 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
+        self._tracing = trace_sinks(traces)
         self._sinks: list[TelemetrySink] = []
         self._metrics = AppMetrics(metrics)
         self._checked: Callable[[], object] | None = None
@@ -235,6 +243,13 @@ class App:
         """
         self._metrics.address = None
         return self._metrics.get()
+
+    def traced(self) -> None:
+        """Make spans by OpenTelemetry's global tracer provider, unless the App has `traces=`. Before the start.
+
+        Raises MissingExtra without opentelemetry-api.
+        """
+        self._tracing = self._tracing or trace_sinks(True)
 
     @property
     def sources(self) -> list[Destination]:
@@ -337,7 +352,7 @@ class App:
             hooks=self._hooks,
             checked=self._checked,
             drive=drive,
-            telemetry=TelemetryHook([*self._metrics.sinks, *self._sinks]),
+            telemetry=TelemetryHook([*self._metrics.sinks, *self._tracing, *self._sinks]),
         )
         if self._given_up:
             self._engine.give_up()

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one process of `run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT REPORTS LINE N OF`.
 
-Started by the supervisor, never by people. REPORTS is `silent`, `health`, `metrics`, or `health,metrics`. The process
-imports the App again, consumes its share, and reports its state on the line. The supervisor prints messages for people,
-each once.
+Started by the supervisor, never by people. REPORTS is `silent`, or those of `health,metrics,traces` that are wanted.
+The process imports the App again, consumes its share, and reports its state on the line; `traces` are no report: the
+process itself makes them. The supervisor prints messages for people, each once.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ class Reporter:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Report from now on, on a thread of its own. Raises MissingExtra without what metrics need."""
+        """Report from now on, on a thread of its own. Raises MissingExtra without what metrics or traces need."""
         if "metrics" in self._wanted:
             self._app.measured()
+        if "traces" in self._wanted:
+            self._app.traced()
         if self._wanted & {"health", "metrics"}:
             threading.Thread(target=self._work, name="redeliver-report", daemon=True).start()
 

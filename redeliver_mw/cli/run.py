@@ -34,6 +34,10 @@ Metrics = Annotated[
     typer.Option(metavar="HOST:PORT", help="Answer /metrics there for Prometheus, for all processes"),
 ]
 
+Traces = Annotated[
+    bool, typer.Option("--traces", help="Make spans by OpenTelemetry's global tracer provider, in all processes")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -46,6 +50,7 @@ def run(
     processes: Processes = None,
     health: Health = None,
     metrics: Metrics = None,
+    traces: Traces = False,
 ) -> None:
     """Run an App until SIGTERM or SIGINT; it then finishes what is in hand. A second signal stops at once."""
     if processes is not None and processes < 1:
@@ -55,9 +60,9 @@ def run(
     addresses = Addresses(_address(health, "--health"), _address(metrics, "--metrics"))
     show_logs(log_format)
     if processes is None:
-        _run_one(target, addresses)
+        _run_one(target, addresses, traces=traces)
     else:
-        _run_several(target, log_format, processes, addresses)
+        _run_several(target, log_format, processes, addresses, traces=traces)
 
 
 class Addresses(NamedTuple):
@@ -71,7 +76,7 @@ def _address(text: str | None, option: str) -> ServerAddress | None:
     return None if text is None else ServerAddress.parse(text, option)
 
 
-def _run_one(target: str, addresses: Addresses) -> None:
+def _run_one(target: str, addresses: Addresses, *, traces: bool) -> None:
     found: list[App] = []  # empty until the import is done
     with serving(
         _served(addresses.health, "--health", health_pages(lambda: not_ready(_health(found)))),
@@ -80,6 +85,8 @@ def _run_one(target: str, addresses: Addresses) -> None:
         app = find_app(target)
         if addresses.metrics is not None:
             app.measured()
+        if traces:
+            app.traced()
         found.append(app)
         app.run()
 
@@ -96,10 +103,12 @@ def _metrics_page(found: Sequence[App], accept: str) -> Answer:
     return found[0].measured().page(accept) if found else Answer(HTTPStatus.OK, b"", "text/plain; charset=utf-8")
 
 
-def _run_several(target: str, log_format: LogFormat, processes: int, addresses: Addresses) -> None:
+def _run_several(target: str, log_format: LogFormat, processes: int, addresses: Addresses, *, traces: bool) -> None:
     # -P, because `find_app` puts the current folder on the path.
-    reports = ",".join(name for name, address in addresses._asdict().items() if address is not None)
-    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports or "silent"]
+    wanted = [name for name, address in addresses._asdict().items() if address is not None]
+    wanted += ["traces"] if traces else []
+    telemetry = ",".join(wanted) or "silent"
+    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, telemetry]
     code, message = supervise(command, processes, addresses.health, addresses.metrics)
     if message:
         print(f"error: {message}", file=sys.stderr)

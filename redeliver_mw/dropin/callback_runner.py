@@ -30,7 +30,7 @@ from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.outbox import CLOSED, Outbox, SendRules, close_outbox
 from ..redelivery.plan import SourcePlan
-from ..telemetry.state import ConsumerState, SourceState
+from ..telemetry.state import ConsumerDescription, ConsumerState, SourceState
 from .bounded_log import BoundedLog
 from .callback_settlements import ACK, RefusedHere, Requeued
 from .command_executor import DropinCommandExecutor
@@ -109,6 +109,12 @@ class CallbackRunner(ABC):
         self._executor.move_to(connection, publisher)
         self._queue.start_over()
         self._windows.stop()
+
+    def telemetry_description(self) -> ConsumerDescription:
+        """Return the broker and its dialect. Any thread."""
+        return ConsumerDescription(
+            self.capabilities.dialect, self.capabilities.broker_kind, self._user_connection.broker
+        )
 
     def telemetry_state(self) -> ConsumerState:
         """Return the present state of the sources and of the user's connection. Any thread."""
@@ -239,12 +245,18 @@ class CallbackRunner(ABC):
         run.order = next(_orders)
         run.settlement, run.before, run.since = None, sys.exc_info()[1], self._now().mono
         run.delivery.outbox = Outbox(self.send_rules)
+        run.announced = True
         if self._telemetry.run_begins is not None:
             self._telemetry.run_begins(run.delivery)
 
+    def goes_on(self, run: CallbackRun) -> None:
+        """Announce that the run goes on in a task, which was just made."""
+        if self._telemetry.run_goes_on is not None:
+            self._telemetry.run_goes_on(run.delivery)
+
     def ended(self, run: CallbackRun, error: BaseException | None) -> None:
         """Take the end of a callback; its own settlement, if it gave one, comes before how it ended."""
-        run.inside = False
+        run.inside = run.announced = False
         if self._telemetry.healthy_run_ended is not None:
             at = self._now()
             self._telemetry.healthy_run_ended(run.delivery, error, at, at.mono - run.since)
@@ -272,12 +284,16 @@ class CallbackRunner(ABC):
 
     def leave(self, run: CallbackRun) -> None:
         """Leave a delivery unsettled: neither success nor failure."""
-        if run.inside and self._telemetry.run_cancelled is not None:
-            self._telemetry.run_cancelled(run.delivery)
+        self._announce_no_result(run)
         run.in_hand = run.inside = False
         run.delivery.outbox = CLOSED
         if run.delivery.known:
             self._feed(NotRun(run.delivery, self._now()))
+
+    def _announce_no_result(self, run: CallbackRun) -> None:
+        if run.announced and self._telemetry.run_cancelled is not None:
+            self._telemetry.run_cancelled(run.delivery)
+        run.announced = False
 
     def _handled(self, run: CallbackRun) -> None:
         run.in_hand = False
@@ -366,8 +382,10 @@ class CallbackRunner(ABC):
         self._queue.drop(generation)
         self._feed(GenerationLost(generation, [t.delivery for t in runs if t.inside and t.in_hand]))
         for run in runs:
-            if not run.inside and run.delivery.known:
-                self._feed(NotRun(run.delivery, self._now()))
+            if not run.inside:
+                self._announce_no_result(run)
+                if run.delivery.known:
+                    self._feed(NotRun(run.delivery, self._now()))
         if self._telemetry.subscription_lost is not None and source is not None:
             self._telemetry.subscription_lost(source, None)
         if self.terms.failures is not None:

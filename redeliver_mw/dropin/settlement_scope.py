@@ -39,6 +39,7 @@ class CallbackRun:
     given: Any = ()  # what the callback is called with beside the message: the driver's event, a method's self
     in_hand: bool = False  # the callback has it, or has had it and its settlement is still to come
     inside: bool = False  # within the call, or the coroutine
+    announced: bool = False  # its begin, and not yet its end
     settlement: Exception | None = None
     returning_settles: bool = True  # else only the code's own settlement does
     order: int = 0  # in which the deliveries were handed to the code; a re-run has a later one

@@ -43,7 +43,7 @@ from ..redelivery.ledger import Ledger
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
 from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
-from ..telemetry.state import ConsumerState, SourceState
+from ..telemetry.state import ConsumerDescription, ConsumerState, SourceState
 from .broker_watch import BrokerWatch
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
@@ -185,6 +185,7 @@ class Engine:
             self._clock,
             retry=self._settings.limbo_delivery_retry,
             driven=self._drive is not None,
+            sent=self._telemetry.parked_copy_answered,
         )
         limbo.open()
         return limbo
@@ -432,6 +433,12 @@ class Engine:
         if self._telemetry.stopped is not None:
             self._telemetry.stopped(self)
         self._recorder.close(2.0)
+
+    def telemetry_description(self) -> ConsumerDescription:
+        """Return the broker and its dialect, and the sources with a handler for batches. Thread-safe."""
+        capabilities = self.adapter.capabilities
+        batched = frozenset(spec.source for spec in self._specs if spec.batch is not None)
+        return ConsumerDescription(capabilities.dialect, capabilities.broker_kind, self.adapter.broker, batched)
 
     def telemetry_state(self) -> ConsumerState:
         """Return the present state of the sources and connections. Thread-safe."""

@@ -74,6 +74,12 @@ class TelemetrySink:
         announced for each delivery of a batch.
         """
 
+    def run_goes_on(self, delivery: Delivery, /) -> None:
+        """Note that the run goes on in a task of an event loop, which has a copy of the present context.
+
+        Called by drop-in wrappers of coroutines in the context of `run_begins`; what follows is announced in the task.
+        """
+
     def run_ended(self, delivery: Delivery, error: BaseException | None, at: Moment, ran: float, /) -> None:
         """Note that the handler has returned, or raised `error`, after `ran` seconds. Nothing is decided yet.
 
@@ -115,6 +121,12 @@ class TelemetrySink:
 
         `verdict`: "ok" for a confirmed copy; "refused", "unfit", "unsent" or "silent" otherwise, and for a transaction
         "abandoned" or "lost". `why`: the broker's text.
+        """
+
+    def parked_copy_answered(self, copy: Outgoing, verdict: str, why: str, at: Moment, seconds: float, /) -> None:
+        """Note the broker's answer to a copy that the limbo has sent, `seconds` after it was handed to the driver.
+
+        `verdict` and `why`: as of `copy_answered`. The copy has no `origin`, and may be one of an earlier process.
         """
 
     def settled(self, delivery: Delivery, settlement: Settlement, at: Moment, seconds: float, /) -> None:
@@ -164,6 +176,7 @@ class TelemetryHook:
     started: Callable[[ObservedConsumer], None] | None
     stopped: Callable[[ObservedConsumer], None] | None
     run_begins: Callable[[Delivery], None] | None
+    run_goes_on: Callable[[Delivery], None] | None
     run_ended: Callable[[Delivery, BaseException | None, Moment, float], None] | None
     run_cancelled: Callable[[Delivery], None] | None
     # the same for the sinks that want it also of a message that is handled at its first attempt
@@ -174,6 +187,7 @@ class TelemetryHook:
     attempt_recorded: Callable[[RecordAttempt], None] | None
     copy_sent: Callable[[Outgoing, float, bool], None] | None
     copy_answered: Callable[[Outgoing, str, str, Moment, float], None] | None
+    parked_copy_answered: Callable[[Outgoing, str, str, Moment, float], None] | None
     settled: Callable[[Delivery, Settlement, Moment, float], None] | None
     breaker_changed: Callable[[Destination, str, str, float], None] | None
     source_paused: Callable[[Destination, str, bool], None] | None

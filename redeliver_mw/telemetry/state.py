@@ -53,8 +53,27 @@ class ConsumerState:
     oldest: Mapping[Destination, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerDescription:
+    """Holds what does not change while an App or a drop-in wrapper runs.
+
+    - `dialect`: such as `rabbitmq+pika`.
+    - `broker_kind`: such as `rabbitmq`.
+    - `broker`: host, port and path of the broker, without secrets.
+    - `batched`: the sources whose handler takes a batch.
+    """
+
+    dialect: str
+    broker_kind: str
+    broker: str
+    batched: frozenset[Destination] = frozenset()
+
+
 class ObservedConsumer(Protocol):
     """Is an App, or a drop-in wrapper, that is asked for its state."""
+
+    def telemetry_description(self) -> ConsumerDescription:
+        """Return what does not change while it runs. Thread-safe. No I/O."""
 
     def telemetry_state(self) -> ConsumerState:
         """Return the present state. Thread-safe. No I/O."""
