@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy
 from redeliver_mw.operations import Store
 from redeliver_mw.operations.control import BreakerWish, PauseWish, app_status, control_breaker, control_source
+from redeliver_mw.operations.tables import controls
 from redeliver_mw.runtime.connection_health import not_ready
 from redeliver_mw.testing import TestApp
 
@@ -296,6 +298,19 @@ def test_a_wish_for_a_breaker_that_is_not_there_any_more_is_a_warning(
     assert [line.getMessage() for line in caplog.records if "this App has none" in line.getMessage()] == [
         "queue:orders: ada@host wants its breaker: open, and this App has none"
     ]
+
+
+def test_a_wish_of_a_newer_release_changes_nothing(file_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    with file_shop.app() as test:
+        test.advance(1)
+        file_shop.ask("pause")
+        test.advance(1)
+        with Store(file_shop.url) as store, store.writing() as connection:
+            connection.execute(update(controls).values(wish="drain"))
+        test.advance(5)
+        assert state(test)["paused_by"] == "ada@host"
+    [line] = [line.getMessage() for line in caplog.records if "does not know" in line.getMessage()]
+    assert line == "queue:orders: ada@host asked for 'drain' of its consumption, which this release does not know"
 
 
 # -- reports ----------------------------------------------------------------------------------------
