@@ -202,6 +202,33 @@ def test_a_lost_connection_does_not_end_a_pause(file_shop: Shop) -> None:
         assert sorted(file_shop.done) == [f"m{n}" for n in range(6)]
 
 
+@pytest.mark.parametrize("personality", KINDS)
+def test_messages_of_one_key_keep_their_order_over_a_pause(file_shop: Shop, personality: str) -> None:
+    shop, done, failed = file_shop, list[str](), list[str]()
+    app = App("memory://", policy=RedeliveryPolicy(5, 3.0), app_name="shop", operations=shop.url)
+
+    @app.handler("orders", key="customer", workers=4)
+    def handle(delivery: Delivery) -> None:
+        if delivery.text == "m2" and len(failed) < 2:
+            failed.append(delivery.text)
+            raise ConnectionError("not now")
+        done.append(delivery.text)
+
+    with TestApp(app, personality=personality) as test:
+        for n in range(5):  # m2 fails, and the others wait behind it
+            test.send("orders", f"m{n}", {"customer": "7"}, message_id=f"m{n}")
+        test.advance(1)
+        shop.ask("pause")
+        test.advance(10)
+        for n in range(5, 10):
+            test.send("orders", f"m{n}", {"customer": "7"}, message_id=f"m{n}")
+        test.advance(10)
+        assert done == ["m0", "m1"]
+        shop.ask("resume")
+        test.advance(200)
+        assert done == [f"m{n}" for n in range(10)]
+
+
 # -- the breaker ------------------------------------------------------------------------------------
 
 
