@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ..adapter.protocol import Adapter
 from ..clock import Clock
-from ..errors import RedeliverError
+from ..errors import ERROR_CODE, RedeliverError
 from ..operations.became import FAILED_AGAIN, RECOVERED, KnownEnd, mark
 from ..operations.control import ProcessReport, ProcessState, SourceReport, last_wishes, report_process
 from ..operations.store import Store
@@ -77,7 +77,7 @@ class OperationsLink:
     ) -> None:
         """Take the store's URL. `sources` returns the part of `App.health()` of that name."""
         self._store = Store(url, busy_timeout=BUSY_TIMEOUT)
-        self._app, self._adapter, self._clock, self._control = app, adapter, clock, control
+        self._app, self._adapter, self._clock, self._control = clean(app), adapter, clock, control
         self._sources, self._driven = sources, driven
         self._process_id = secrets.token_hex(8)
         self._started_us = clock.now().us
@@ -204,7 +204,7 @@ class OperationsLink:
         at = self._clock.now().us
         report = ProcessReport(
             self._process_id,
-            clean(self._app),
+            self._app,
             clean(socket.gethostname()),
             os.getpid(),
             clean(self._adapter.broker),
@@ -240,7 +240,7 @@ class OperationsLink:
         if not self._in_trouble:
             self._in_trouble = True
             what = "the store of operations is away, and is tried again; consuming goes on: %s"
-            log.warning(what, redact(str(error)))
+            log.warning(what, redact(str(error)), extra={ERROR_CODE: error.code})
         if self._dropped and not self._drops_logged:
             self._drops_logged = True
             what = "%s: more than %d outcomes of replayed messages wait for the store; the oldest are dropped"

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy
 from redeliver_mw.operations import Store
 from redeliver_mw.operations.control import BreakerWish, PauseWish, app_status, control_breaker, control_source
+from redeliver_mw.operations.tables import controls
 from redeliver_mw.runtime.connection_health import not_ready
 from redeliver_mw.testing import TestApp
 
@@ -200,6 +202,33 @@ def test_a_lost_connection_does_not_end_a_pause(file_shop: Shop) -> None:
         assert sorted(file_shop.done) == [f"m{n}" for n in range(6)]
 
 
+@pytest.mark.parametrize("personality", KINDS)
+def test_messages_of_one_key_keep_their_order_over_a_pause(file_shop: Shop, personality: str) -> None:
+    shop, done, failed = file_shop, list[str](), list[str]()
+    app = App("memory://", policy=RedeliveryPolicy(5, 3.0), app_name="shop", operations=shop.url)
+
+    @app.handler("orders", key="customer", workers=4)
+    def handle(delivery: Delivery) -> None:
+        if delivery.text == "m2" and len(failed) < 2:
+            failed.append(delivery.text)
+            raise ConnectionError("not now")
+        done.append(delivery.text)
+
+    with TestApp(app, personality=personality) as test:
+        for n in range(5):  # m2 fails, and the others wait behind it
+            test.send("orders", f"m{n}", {"customer": "7"}, message_id=f"m{n}")
+        test.advance(1)
+        shop.ask("pause")
+        test.advance(10)
+        for n in range(5, 10):
+            test.send("orders", f"m{n}", {"customer": "7"}, message_id=f"m{n}")
+        test.advance(10)
+        assert done == ["m0", "m1"]
+        shop.ask("resume")
+        test.advance(200)
+        assert done == [f"m{n}" for n in range(10)]
+
+
 # -- the breaker ------------------------------------------------------------------------------------
 
 
@@ -296,6 +325,19 @@ def test_a_wish_for_a_breaker_that_is_not_there_any_more_is_a_warning(
     assert [line.getMessage() for line in caplog.records if "this App has none" in line.getMessage()] == [
         "queue:orders: ada@host wants its breaker: open, and this App has none"
     ]
+
+
+def test_a_wish_of_a_newer_release_changes_nothing(file_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    with file_shop.app() as test:
+        test.advance(1)
+        file_shop.ask("pause")
+        test.advance(1)
+        with Store(file_shop.url) as store, store.writing() as connection:
+            connection.execute(update(controls).values(wish="drain"))
+        test.advance(5)
+        assert state(test)["paused_by"] == "ada@host"
+    [line] = [line.getMessage() for line in caplog.records if "does not know" in line.getMessage()]
+    assert line == "queue:orders: ada@host asked for 'drain' of its consumption, which this release does not know"
 
 
 # -- reports ----------------------------------------------------------------------------------------
