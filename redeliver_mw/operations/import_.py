@@ -19,7 +19,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from ..errors import ConfigError, StoreError
 from .audit import entry_of, write_audit
-from .letter_lines import LetterLine, read_line
+from .letter_lines import LetterLine, is_header, read_line
 from .letters import Row
 from .operation import OperationState, begin_operation, count_done, end_operation, find_operation, now_us
 from .runs import INTERRUPTED, Progress
@@ -115,7 +115,7 @@ def _batches(file: IO[bytes], name: str, done: Imported) -> Iterator[tuple[list[
                     cure="No letter has so long a line; export it again",
                     code="letter-line",
                 )
-            if line.strip():
+            if line.strip() and not is_header(line):
                 batch.append(read_line(line, f"{place} {number}"))
         except ConfigError as error:
             done.wrong += 1
@@ -146,7 +146,7 @@ def _store(store: Store, batch: Sequence[LetterLine], done: Imported) -> None:
     again: Counter[str] = Counter()
     with store.writing() as connection:
         first = _numbers(connection, len(batch))  # from here on nobody else stores letters
-        known = _Known(connection, batch)
+        known = _StoredIds(connection, batch)
         at = now_us()
         for number, one in enumerate(batch, start=first):
             there = known.find(one.letter)
@@ -186,7 +186,7 @@ def _origin(dl_id: str) -> str:
     return f"import:{dl_id}"
 
 
-class _Known:
+class _StoredIds:
     """Holds what the store has of the ids of a batch, and what the batch adds to it."""
 
     def __init__(self, connection: Connection, batch: Sequence[LetterLine]) -> None:

@@ -57,7 +57,10 @@ def archived(store: Store, **given: Any) -> Operation:
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_bytes().splitlines()]
+    """Return the letters of a file of discarded letters; its first line names the operation."""
+    first, *others = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert list(first) == ["redeliver_discard"]
+    return others
 
 
 def test_letters_are_archived_and_restored_and_the_audit_says_who(store: Store) -> None:
@@ -149,8 +152,44 @@ def test_a_file_is_never_written_over(store: Store, tmp_path: Path) -> None:
         run_discard(store, plan.operation_id)
     with pytest.raises(ConfigError, match="it is there already"):
         plan_discard(store, ALL, file=file)
+    with pytest.raises(ConfigError, match="it is there already"):
+        run_discard(store, plan.operation_id)  # also when it is tried again
     assert file.read_text() == "mine"
     assert counts(store) == {"waiting": 2}
+
+
+def test_an_operation_never_goes_on_in_the_file_of_another_one(store: Store, tmp_path: Path) -> None:
+    filled(store, 2)
+    file = tmp_path / "gone.jsonl"
+    first = plan_discard(store, Selection(ids=["copy-0000"]), file=file)
+    second = plan_discard(store, Selection(ids=["copy-0001"]), file=file)
+    run_discard(store, first.operation_id)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="it is there already"):
+            run_discard(store, second.operation_id)
+    assert [line["dl_id"] for line in lines(file)] == ["copy-0000"]
+    file.rename(tmp_path / "away.jsonl")
+    assert run_discard(store, second.operation_id).done == 1
+    assert [line["dl_id"] for line in lines(file)] == ["copy-0001"]
+
+
+def test_who_may_not_run_an_operation_does_not_touch_its_file(store: Store, tmp_path: Path) -> None:
+    filled(store)
+    file = tmp_path / "gone.jsonl"
+    plan = plan_discard(store, ALL, file=file)
+
+    def tell(done: int, total: int) -> None:
+        if done:
+            with file.open("ab") as end:
+                end.write(b"half a line")  # of the batch in hand
+            size = file.stat().st_size
+            with pytest.raises(StoreError, match="runs on"):
+                run_discard(store, plan.operation_id)
+            assert file.stat().st_size == size
+            os.truncate(file, size - len(b"half a line"))
+
+    assert run_discard(store, plan.operation_id, progress=tell).done == NUMBER
+    assert len(lines(file)) == NUMBER
 
 
 @pytest.mark.parametrize(
