@@ -24,9 +24,9 @@ MANY = 700
 KILLS = 3
 SEEDS = [1, 2, 3, 4, 5, 6]
 NAMES = [f"copy-{n:04d}" for n in range(MANY)]
-COMMON = "operations/runs.py operations/operation.py operations/letter_lines.py"
+COMMON = "operations/runs.py operations/letter_lines.py"
 OF_DISCARD = f"{COMMON} operations/discard.py operations/letter_files.py"
-OF_IMPORT = f"{COMMON} operations/import_.py"
+OF_IMPORT = "operations/letter_lines.py operations/import_.py"
 
 
 class Killed:
@@ -36,7 +36,12 @@ class Killed:
         site(folder)
         self._folder, self._seed = folder, seed
         self._log = folder / "kills"
-        self._extra = {"KILL_CODE": str(REPOSITORY), "KILL_LOG": str(self._log), "KILL_FILES": files}
+        self._extra = {
+            "KILL_CODE": str(REPOSITORY),
+            "KILL_LOG": str(self._log),
+            "KILL_FILES": files,
+            "KILL_PICKS": "30",
+        }
         self.codes: list[int] = []
 
     def run(self, *words: str) -> bool:
