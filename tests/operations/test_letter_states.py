@@ -34,6 +34,7 @@ from redeliver_mw.operations.expire import plan_expire, run_expire
 from redeliver_mw.operations.notes import note_letter
 from redeliver_mw.operations.operation import now_us, take_operation
 from redeliver_mw.operations.outcomes import outcome_counts, outcomes_of
+from redeliver_mw.operations.selection import LetterState
 from redeliver_mw.operations.tables import bodies, headers, letters, operations
 from tests.operations.taking import ids, put
 from tests.pipeline.letters import letter
@@ -81,9 +82,14 @@ def test_letters_are_archived_and_restored_and_the_audit_says_who(store: Store) 
 
 
 def test_an_operation_on_states_that_it_cannot_change_is_refused(store: Store) -> None:
-    for plan, state in ((plan_archive, "discarded"), (plan_restore, "waiting"), (plan_discard, "replaying")):
+    refused: list[tuple[Callable[[Store, Selection], Operation], LetterState]] = [
+        (plan_archive, "discarded"),
+        (plan_restore, "waiting"),
+        (plan_discard, "replaying"),
+    ]
+    for plan, state in refused:
         with pytest.raises(ConfigError, match=f"cannot be done with letters that are {state}"):
-            plan(store, Selection(state=state))  # type: ignore[arg-type] # of the parameters above
+            plan(store, Selection(state=state))
 
 
 def test_discarded_letters_are_in_a_file_for_its_owner_alone_and_stay_in_the_store(
