@@ -181,7 +181,7 @@ LONG = [
         "operations/test_write_kills.py",
         "*",
         "",
-        "kills of two commands take minutes; what they leave behind is asked for by tests with full disks and lost stores",
+        "kills of two commands take minutes; full disks and lost stores stay in `make test`",
     ),
     LongTest(
         "pipeline/test_cluster.py",

@@ -26,6 +26,7 @@ from .selection import LetterState, Selection
 from .store import Store
 
 DISCARD: Final = "discard"
+BATCH_BYTES: Final = 2**26  # of bodies that are written to the file within one transaction
 DISCARDED_FROM: Final[tuple[LetterState, ...]] = ("waiting", "replayed", "archived")
 
 
@@ -70,7 +71,9 @@ def run_discard(
                 for one, result in zip(planned, results_of(connection, planned, claimed), strict=True)
             ]
 
-        return run_planned(store, operation_id, DISCARD, work, stop=stop, progress=progress, who=who)
+        return run_planned(
+            store, operation_id, DISCARD, work, stop=stop, progress=progress, batch_bytes=BATCH_BYTES, who=who
+        )
 
 
 def _write(connection: Connection, letter_ids: Sequence[int], file: AppendedFile) -> set[int]:

@@ -105,6 +105,18 @@ def test_discarded_letters_are_in_a_file_for_its_owner_alone_and_stay_in_the_sto
     assert show(store, "copy-0042").packed.body == b"42"
 
 
+def test_large_letters_are_discarded_in_smaller_batches(
+    file_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redeliver_mw.operations.discard.BATCH_BYTES", 1000)
+    sizes = [400, 400, 400, 5000, 5000, 1]
+    put(file_store, *(letter(b"x" * size, copy_id=f"copy-{n}") for n, size in enumerate(sizes)))
+    told: list[int] = []
+    plan = plan_discard(file_store, ALL, file=tmp_path / "gone.jsonl")
+    run_discard(file_store, plan.operation_id, progress=lambda done, _: told.append(done))
+    assert told == [0, 2, 3, 4, 5, 6]
+
+
 def test_without_a_file_letters_are_discarded_in_the_store_alone(store: Store) -> None:
     filled(store, 3)
     assert run_discard(store, plan_discard(store, ALL).operation_id).done == 3
