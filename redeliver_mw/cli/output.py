@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..message import Delivery
-from ..redaction import MARK, redact, visible
+from ..redaction import MARK, redact, redact_bytes, visible
 from ..redelivery.history import AttemptHistory
 from ..storage.header_values import without_class
 
@@ -114,7 +114,8 @@ def body_of(body: bytes) -> dict[str, str]:
         return {"body": redact(body.decode("utf-8")), "body_encoding": "utf-8"}
     except UnicodeDecodeError:
         more = f" … {len(body)} bytes" if len(body) > HEX_BYTES else ""
-        return {"body": body[:HEX_BYTES].hex(" ") + more, "body_encoding": "hex"}
+        shown = redact_bytes(body[: 2 * HEX_BYTES])[:HEX_BYTES]
+        return {"body": shown.hex(" ") + more, "body_encoding": "hex"}
 
 
 def _is_telling(name: str) -> bool:

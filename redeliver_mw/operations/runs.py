@@ -55,9 +55,9 @@ def run_planned(
 ) -> Operation:
     """Run a planned operation, or go on with one, and return it as it is at the end: done, paused, cancelled or failed.
 
-    A batch has at most `batch` letters and, but for its first letter, at most `batch_bytes` of bodies. Raises StoreError
-    if the operation is over or runs elsewhere, ConfigError if it is of another kind, and what `work` raises: then the
-    batch in hand is undone, and the operation is `failed` and can be run again.
+    A batch has at most `batch` letters and, but for its first letter, at most `batch_bytes` of bodies. Raises
+    StoreError if the operation is over or runs elsewhere, ConfigError if it is of another kind, and what `work` raises:
+    then the batch in hand is undone, and the operation is `failed` and can be run again.
     """
     found = find_operation(store, operation_id)
     with audit_refusals(store, who=who, what=kind, filter_=found.filter, operation_id=found.operation_id):

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.operations import Selection, Store, counts, find_operation, last_operations, page
+from redeliver_mw.operations import Selection, Store, counts, find_operation, last_operations, page, show
 from redeliver_mw.operations.archive import plan_archive
 from redeliver_mw.operations.audit import last_entries
 from redeliver_mw.operations.tables import letters
@@ -331,6 +331,37 @@ def test_letters_with_ten_thousand_headers_or_a_body_that_is_no_text(store_url: 
     said(capsys, "import", "many.jsonl", "--store", other)
     with Store(other) as store, Store(store_url) as first:
         assert page(store).letters[0].digest == page(first, Selection(state="discarded")).letters[0].digest
+
+
+ODD_BODIES = {
+    "JSON in Latin-1": '{"name": "Zoë", "password": "hunter2"}'.encode("latin-1"),
+    "half a surrogate": b'{"a": "\\ud800", "\\u001b": 1}',
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "NUL": b'{"a": "\0"}',
+    "deep": b"[" * 50_000 + b"]" * 50_000,
+    "long number": b"[" + b"9" * 20_000 + b", NaN, 1e999]",
+    "one long word": b"x" * 3_000_000,
+    "large": bytes(range(256)) * 30_000,
+}
+
+
+@pytest.mark.parametrize("kind", ODD_BODIES)
+def test_odd_bodies_and_names_are_listed_shown_compared_and_carried_over(
+    kind: str, store_url: str, capsys: Capture
+) -> None:
+    odd = {f"{'n' * 200}{ESC}": "v" * 5000, "a\0b": "c\0d", "half\udcff": b"\xff"}
+    with Store(store_url) as store:
+        put(store, letter(ODD_BODIES[kind], odd, copy_id="odd-1", content_type="x" * 200))
+    assert "odd-1" in said(capsys, "list", "--where", "id = odd-1")[0]
+    assert said(capsys, "show", "--id", "odd-1")[0]
+    assert said(capsys, "show", "--id", "copy-00", "--body", "hex")[0]
+    assert as_json(capsys, "show", "--id", "odd-1")["bytes"] == len(ODD_BODIES[kind])
+    assert said(capsys, "diff", "odd-1", "copy-00")[0]
+    said(capsys, "export", "odd.jsonl", "--id", "odd-1")
+    other = f"sqlite:///{Path.cwd()}/other.db"
+    said(capsys, "import", "odd.jsonl", "--store", other)
+    with Store(other) as store:
+        assert show(store, "odd-1").packed.body == ODD_BODIES[kind]
 
 
 def test_a_store_of_a_newer_release_is_refused_and_left_alone(store_url: str, capsys: Capture) -> None:
