@@ -243,27 +243,25 @@ def _ask(there: Store, operation: Operation) -> None:
     left = operation.total - operation.done - operation.failed - operation.skipped
     question = f"{counted(left, 'letter')} will be {WORDS[operation.kind]}. Type {left} to go on: "
     print(question, end="", file=sys.stderr, flush=True)
+    answer: str | None = None
     try:
         answer = sys.stdin.readline().strip()
-    except KeyboardInterrupt:
-        cancel_operation(there, operation.operation_id)
-        raise
+    finally:  # Ctrl-C is a no, too
+        if answer != str(left):
+            if operation.state == "planned":
+                cancel_operation(there, operation.operation_id)
+            entry = AuditEntry(
+                who=person(),
+                what=operation.kind,
+                outcome="denied",
+                operation_id=operation.operation_id,
+                filter=operation.filter,
+                count=left,
+                why="the count was not confirmed",
+            )
+            write_audit(there, entry)
     if answer == str(left):
         return
-    if operation.state == "planned":
-        cancel_operation(there, operation.operation_id)
-    write_audit(
-        there,
-        AuditEntry(
-            who=person(),
-            what=operation.kind,
-            outcome="denied",
-            operation_id=operation.operation_id,
-            filter=operation.filter,
-            count=left,
-            why="the count was not confirmed",
-        ),
-    )
     raise ConfigError(
         f"the count of {left} was not confirmed, and nothing was done",
         where="--yes",

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import text as sql
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.operations import Selection, Store, counts, find_operation, last_operations, page
+from redeliver_mw.operations import Selection, Store, counts, find_operation, last_operations, page, show
 from redeliver_mw.operations.archive import plan_archive
 from redeliver_mw.operations.audit import last_entries
 from redeliver_mw.operations.tables import letters
@@ -116,7 +116,7 @@ def test_letters_are_archived_restored_and_discarded_by_ids_groups_and_filters(s
     assert as_json(capsys, "restore", "--all")["done"] == 6
     assert said(capsys, "restore", "--all")[0] == "no letter is meant by that\n"
     [file] = Path.cwd().glob("discarded-*.jsonl")
-    assert len(file.read_bytes().splitlines()) == 6
+    assert len(file.read_bytes().splitlines()) == 1 + 6
 
 
 def test_a_plan_freezes_its_letters_and_is_run_later(store_url: str, capsys: Capture) -> None:
@@ -333,6 +333,37 @@ def test_letters_with_ten_thousand_headers_or_a_body_that_is_no_text(store_url: 
         assert page(store).letters[0].digest == page(first, Selection(state="discarded")).letters[0].digest
 
 
+ODD_BODIES = {
+    "JSON in Latin-1": '{"name": "Zoë", "password": "hunter2"}'.encode("latin-1"),
+    "half a surrogate": b'{"a": "\\ud800", "\\u001b": 1}',
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "NUL": b'{"a": "\0"}',
+    "deep": b"[" * 50_000 + b"]" * 50_000,
+    "long number": b"[" + b"9" * 20_000 + b", NaN, 1e999]",
+    "one long word": b"x" * 3_000_000,
+    "large": bytes(range(256)) * 30_000,
+}
+
+
+@pytest.mark.parametrize("kind", ODD_BODIES)
+def test_odd_bodies_and_names_are_listed_shown_compared_and_carried_over(
+    kind: str, store_url: str, capsys: Capture
+) -> None:
+    odd = {f"{'n' * 200}{ESC}": "v" * 5000, "a\0b": "c\0d", "half\udcff": b"\xff"}
+    with Store(store_url) as store:
+        put(store, letter(ODD_BODIES[kind], odd, copy_id="odd-1", content_type="x" * 200))
+    assert "odd-1" in said(capsys, "list", "--where", "id = odd-1")[0]
+    assert said(capsys, "show", "--id", "odd-1")[0]
+    assert said(capsys, "show", "--id", "copy-00", "--body", "hex")[0]
+    assert as_json(capsys, "show", "--id", "odd-1")["bytes"] == len(ODD_BODIES[kind])
+    assert said(capsys, "diff", "odd-1", "copy-00")[0]
+    said(capsys, "export", "odd.jsonl", "--id", "odd-1")
+    other = f"sqlite:///{Path.cwd()}/other.db"
+    said(capsys, "import", "odd.jsonl", "--store", other)
+    with Store(other) as store:
+        assert show(store, "odd-1").packed.body == ODD_BODIES[kind]
+
+
 def test_a_store_of_a_newer_release_is_refused_and_left_alone(store_url: str, capsys: Capture) -> None:
     with Store(store_url) as store, store.writing() as connection:
         connection.execute(sql("UPDATE redeliver_store_version SET version = 99"))
@@ -368,7 +399,8 @@ def test_a_database_that_stops_in_the_middle_is_said_with_the_way_on(
         assert operation.done == 200
         assert counts(store) == {"discarded": 200, "waiting": 300}
     assert as_json(capsys, "discard", "--resume", operation.operation_id, "--yes", "--store", url)["done"] == 500
-    names = [json.loads(line)["dl_id"] for line in (tmp_path / "gone.jsonl").read_bytes().splitlines()]
+    _, *rows = (tmp_path / "gone.jsonl").read_bytes().splitlines()
+    names = [json.loads(line)["dl_id"] for line in rows]
     assert sorted(set(names)) == [f"copy-{n:04d}" for n in range(500)]
 
 
@@ -413,4 +445,4 @@ def test_a_signal_ends_a_discard_between_batches_and_says_how_to_go_on(
     with Store(url) as store:
         assert find_operation(store, operation.operation_id).done == 900
         assert ids(store) == []
-    assert len((tmp_path / "gone.jsonl").read_bytes().splitlines()) == 900
+    assert len((tmp_path / "gone.jsonl").read_bytes().splitlines()) == 1 + 900

@@ -16,8 +16,8 @@ from pathlib import Path
 
 COLLECT = "dead_letters/drain.py operations/collect.py operations/recognition.py"
 FILES = os.environ.get("KILL_FILES", COLLECT).split()
-OFTEN = 6  # so many times at most a line is passed first
-PICKS = 12  # of which the first that comes counts: some lines are never reached
+OFTEN = int(os.environ.get("KILL_OFTEN", "6"))  # so many times at most a line is passed first
+PICKS = int(os.environ.get("KILL_PICKS", "12"))  # of which the first that comes counts: some lines are never reached
 
 
 def lines(path):

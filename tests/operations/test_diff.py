@@ -56,6 +56,12 @@ def test_equal_bodies_and_those_that_differ_in_a_secret_alone(file_store: Store)
     assert (found.body, found.headers, found.equal) == ([], [], True)
 
 
+def test_headers_whose_names_say_that_they_are_secrets_are_hidden(file_store: Store) -> None:
+    put(file_store, letter(b"", {"token": "hunter2"}, copy_id="one"), letter(b"", {"token": "hunter3"}, copy_id="two"))
+    [found] = [one for one in diff(file_store, "one", "two").headers if one.name == "token"]
+    assert (found.first, found.second) == ("***", "***")
+
+
 @pytest.mark.parametrize("kind", ["other lines", "one line", "bytes", "beyond"])
 def test_large_bodies_are_compared_in_bounded_time(kind: str, file_store: Store) -> None:
     bodies = {

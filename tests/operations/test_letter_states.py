@@ -34,6 +34,7 @@ from redeliver_mw.operations.expire import plan_expire, run_expire
 from redeliver_mw.operations.notes import note_letter
 from redeliver_mw.operations.operation import now_us, take_operation
 from redeliver_mw.operations.outcomes import outcome_counts, outcomes_of
+from redeliver_mw.operations.selection import LetterState
 from redeliver_mw.operations.tables import bodies, headers, letters, operations
 from tests.operations.taking import ids, put
 from tests.pipeline.letters import letter
@@ -57,7 +58,10 @@ def archived(store: Store, **given: Any) -> Operation:
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_bytes().splitlines()]
+    """Return the letters of a file of discarded letters; its first line names the operation."""
+    first, *others = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert list(first) == ["redeliver_discard"]
+    return others
 
 
 def test_letters_are_archived_and_restored_and_the_audit_says_who(store: Store) -> None:
@@ -78,9 +82,14 @@ def test_letters_are_archived_and_restored_and_the_audit_says_who(store: Store) 
 
 
 def test_an_operation_on_states_that_it_cannot_change_is_refused(store: Store) -> None:
-    for plan, state in ((plan_archive, "discarded"), (plan_restore, "waiting"), (plan_discard, "replaying")):
+    refused: list[tuple[Callable[[Store, Selection], Operation], LetterState]] = [
+        (plan_archive, "discarded"),
+        (plan_restore, "waiting"),
+        (plan_discard, "replaying"),
+    ]
+    for plan, state in refused:
         with pytest.raises(ConfigError, match=f"cannot be done with letters that are {state}"):
-            plan(store, Selection(state=state))  # type: ignore[arg-type] # of the parameters above
+            plan(store, Selection(state=state))
 
 
 def test_discarded_letters_are_in_a_file_for_its_owner_alone_and_stay_in_the_store(
@@ -94,6 +103,18 @@ def test_discarded_letters_are_in_a_file_for_its_owner_alone_and_stay_in_the_sto
     assert sorted(line["dl_id"] for line in lines(file)) == [f"copy-{n:04d}" for n in range(NUMBER)]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert show(store, "copy-0042").packed.body == b"42"
+
+
+def test_large_letters_are_discarded_in_smaller_batches(
+    file_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redeliver_mw.operations.discard.BATCH_BYTES", 1000)
+    sizes = [400, 400, 400, 5000, 5000, 1]
+    put(file_store, *(letter(b"x" * size, copy_id=f"copy-{n}") for n, size in enumerate(sizes)))
+    told: list[int] = []
+    plan = plan_discard(file_store, ALL, file=tmp_path / "gone.jsonl")
+    run_discard(file_store, plan.operation_id, progress=lambda done, _: told.append(done))
+    assert told == [0, 2, 3, 4, 5, 6]
 
 
 def test_without_a_file_letters_are_discarded_in_the_store_alone(store: Store) -> None:
@@ -149,8 +170,44 @@ def test_a_file_is_never_written_over(store: Store, tmp_path: Path) -> None:
         run_discard(store, plan.operation_id)
     with pytest.raises(ConfigError, match="it is there already"):
         plan_discard(store, ALL, file=file)
+    with pytest.raises(ConfigError, match="it is there already"):
+        run_discard(store, plan.operation_id)  # also when it is tried again
     assert file.read_text() == "mine"
     assert counts(store) == {"waiting": 2}
+
+
+def test_an_operation_never_goes_on_in_the_file_of_another_one(store: Store, tmp_path: Path) -> None:
+    filled(store, 2)
+    file = tmp_path / "gone.jsonl"
+    first = plan_discard(store, Selection(ids=["copy-0000"]), file=file)
+    second = plan_discard(store, Selection(ids=["copy-0001"]), file=file)
+    run_discard(store, first.operation_id)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="it is there already"):
+            run_discard(store, second.operation_id)
+    assert [line["dl_id"] for line in lines(file)] == ["copy-0000"]
+    file.rename(tmp_path / "away.jsonl")
+    assert run_discard(store, second.operation_id).done == 1
+    assert [line["dl_id"] for line in lines(file)] == ["copy-0001"]
+
+
+def test_who_may_not_run_an_operation_does_not_touch_its_file(store: Store, tmp_path: Path) -> None:
+    filled(store)
+    file = tmp_path / "gone.jsonl"
+    plan = plan_discard(store, ALL, file=file)
+
+    def tell(done: int, total: int) -> None:
+        if done:
+            with file.open("ab") as end:
+                end.write(b"half a line")  # of the batch in hand
+            size = file.stat().st_size
+            with pytest.raises(StoreError, match="runs on"):
+                run_discard(store, plan.operation_id)
+            assert file.stat().st_size == size
+            os.truncate(file, size - len(b"half a line"))
+
+    assert run_discard(store, plan.operation_id, progress=tell).done == NUMBER
+    assert len(lines(file)) == NUMBER
 
 
 @pytest.mark.parametrize(

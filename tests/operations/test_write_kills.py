@@ -24,19 +24,26 @@ MANY = 700
 KILLS = 3
 SEEDS = [1, 2, 3, 4, 5, 6]
 NAMES = [f"copy-{n:04d}" for n in range(MANY)]
-COMMON = "operations/runs.py operations/operation.py operations/letter_lines.py"
+COMMON = "operations/runs.py operations/letter_lines.py"
 OF_DISCARD = f"{COMMON} operations/discard.py operations/letter_files.py"
-OF_IMPORT = f"{COMMON} operations/import_.py"
+OF_IMPORT = "operations/letter_lines.py operations/import_.py"
 
 
 class Killed:
     """Runs a command that may kill itself."""
 
-    def __init__(self, folder: Path, files: str, seed: str) -> None:
+    def __init__(self, folder: Path, files: str, command: str, seed: int) -> None:
         site(folder)
-        self._folder, self._seed = folder, seed
+        often = "6" if seed % 2 else "300"  # kills among the first letters, and among all
+        self._folder, self._seed = folder, f"{command}-{seed}"
         self._log = folder / "kills"
-        self._extra = {"KILL_CODE": str(REPOSITORY), "KILL_LOG": str(self._log), "KILL_FILES": files}
+        self._extra = {
+            "KILL_CODE": str(REPOSITORY),
+            "KILL_LOG": str(self._log),
+            "KILL_FILES": files,
+            "KILL_PICKS": "100",
+            "KILL_OFTEN": often,
+        }
         self.codes: list[int] = []
 
     def run(self, *words: str) -> bool:
@@ -63,12 +70,12 @@ def test_a_discard_that_is_killed_has_each_discarded_letter_in_its_file(url: str
     file = tmp_path / "gone.jsonl"
     with Store(url) as store:
         operation = plan_discard(store, Selection(), file=file).operation_id
-    command = Killed(tmp_path, OF_DISCARD, f"discard-{seed}")
+    command = Killed(tmp_path, OF_DISCARD, "discard", seed)
     words = "dead", "discard", "--resume", operation, "--yes", "--store", url
     while len(command.codes) < KILLS and command.run(*words):
         with Store(url) as store:
             found = counts(store)
-            gone = {row["dl_id"] for row in map(json.loads, whole_lines(file))}
+            gone = {row.get("dl_id") for row in map(json.loads, whole_lines(file))}
             assert found.get("discarded", 0) + found.get("waiting", 0) == MANY
             assert set(NAMES) - set(ids(store)) <= gone
     command.check()
@@ -96,7 +103,7 @@ def test_an_import_that_is_killed_and_repeated_has_each_letter_once(url: str, tm
     file.write_bytes(text.getvalue())
     with Store(url):
         pass
-    command = Killed(tmp_path, OF_IMPORT, f"import-{seed}")
+    command = Killed(tmp_path, OF_IMPORT, "import", seed)
     while len(command.codes) < KILLS:
         command.run("dead", "import", str(file), "--store", url)
     command.check()
