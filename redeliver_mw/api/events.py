@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the progress of an operation as server-sent events, until the operation is over or the client is gone.
 
-An event `progress` holds the operation as JSON, as GET of the operation does; `end` is the last one, or `problem`, which
-says why the stream ends before the operation does. A comment goes out nothing has changed for a while, so that a connection that is gone is noticed.
+An event `progress` holds the operation as JSON, as GET of the operation does. The last event is `end`, or `problem`,
+which says why the stream ends before the operation does. A comment goes out when nothing has changed for a while, so
+that a connection that is gone is noticed.
 """
 
 from __future__ import annotations

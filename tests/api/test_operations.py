@@ -206,11 +206,12 @@ def test_an_operation_that_runs_at_the_end_of_the_server_can_go_on(url: str) -> 
     with served(url) as api:
         planned = plan(api, "archive")
         api.post(f"/operations/{planned['id']}/run", {}, status=202)
+        tokens = api.tokens
     with Store(url) as store:
         waiting = len(page(store, Selection(state="waiting"), limit=5000).letters)
         archived = len(page(store, Selection(state="archived"), limit=5000).letters)
     assert waiting + archived == 2003
-    with served(url) as api:
+    with served(url, tokens) as api:
         found = api.get(f"/operations/{planned['id']}")
         assert (found["state"], found["done"]) == ("done" if waiting == 0 else "paused", archived)
         if waiting:
