@@ -113,7 +113,7 @@ def test_a_replay_names_what_the_server_was_given_and_nothing_else(api: Served) 
     assert plan(api, "replay", status=400, replay={"transform": "os:system"})["code"] == "api-name"
     planned = plan(api, "replay", "operator", replay={"rate": 5, "canary": "1", "stop_at": "10%"})
     preview = api.get(f"/operations/{planned['id']}/preview", "viewer")
-    assert [(one["to"], one["letters"]) for one in preview["routes"]] == [("queue:orders", 3)]
+    assert [(one["to"], one["letters"]) for one in preview["routes"]] == [("orders", 3)]
     for body in ({}, {"broker": "amqp://evil.example"}):
         refused = api.post(f"/operations/{planned['id']}/run", body, "operator", 400)
         assert refused["code"] == "api-name"
