@@ -8,12 +8,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 
 from ..errors import ConfigError
-from ..redaction import redact
+from ..redaction import redact, redact_bytes
 from .output import body_of, plain
 
 Decode = Annotated[
@@ -40,7 +40,7 @@ def decoder_of(given: str | None) -> Decoder | None:
 
     sys.path.insert(0, os.getcwd())
     found: Any = load_function(given, "--decode")
-    return found  # type: ignore[no-any-return]  # a function of the user's
+    return cast(Decoder, found)
 
 
 def check_form(form: str | None) -> None:
@@ -80,6 +80,8 @@ def body_text(body: bytes, form: str | None) -> str:
     wanted = next((one for one in BODY_FORMS if one == form), None)
     if wanted is None and form_of(body) == "hex":
         return f"{body_of(body)['body']} (hex)"
+    if wanted == "hex":
+        return text_of(redact_bytes(body), wanted)
     return redact(text_of(body, wanted or form_of(body)))
 
 

@@ -161,7 +161,6 @@ def expire(
     """
     from dataclasses import replace
 
-    from ..operations.audit import audit_refusals
     from ..operations.expire import plan_expire, run_expire
 
     def planned(there: Store) -> Operation:
@@ -172,8 +171,7 @@ def expire(
         chosen = selection_of(queue=queue, where=where, state=state, group=group)
         if state is None:
             chosen = replace(chosen, state=None)
-        with audit_refusals(there, who="", what="expire", filter_=str(chosen)):
-            return plan_expire(there, age_of(older_than), chosen, only_bodies=bodies, waiting=yes)
+        return plan_expire(there, age_of(older_than), chosen, only_bodies=bodies, waiting=yes)
 
     _act("expire", store, planned, run_expire, asks=not yes, plan=plan, resume=resume, log=log, as_json=as_json)
 
@@ -195,14 +193,16 @@ def _act(
 ) -> None:
     """Plan an operation or find one, ask for its count, run it, and say what came of it."""
     from ..operations import find_operation
+    from ..operations.audit import audit_refusals
     from ..operations.runs import check_kind
 
     quiet_drivers()
     show_audit(log)
     stop = threading.Event()
     with opened(store) as there:
-        operation = planned(there) if resume is None else find_operation(there, resume)
-        check_kind(operation, kind)
+        with audit_refusals(there, who="", what=kind, operation_id=resume):
+            operation = planned(there) if resume is None else find_operation(there, resume)
+            check_kind(operation, kind)
         if plan or (not operation.total and operation.state == "planned"):
             _say_plan(there, operation, as_json, ended=not operation.total)
             return
@@ -243,27 +243,25 @@ def _ask(there: Store, operation: Operation) -> None:
     left = operation.total - operation.done - operation.failed - operation.skipped
     question = f"{counted(left, 'letter')} will be {WORDS[operation.kind]}. Type {left} to go on: "
     print(question, end="", file=sys.stderr, flush=True)
+    answer: str | None = None
     try:
         answer = sys.stdin.readline().strip()
-    except KeyboardInterrupt:
-        cancel_operation(there, operation.operation_id)
-        raise
+    finally:  # Ctrl-C is a no, too
+        if answer != str(left):
+            if operation.state == "planned":
+                cancel_operation(there, operation.operation_id)
+            entry = AuditEntry(
+                who=person(),
+                what=operation.kind,
+                outcome="denied",
+                operation_id=operation.operation_id,
+                filter=operation.filter,
+                count=left,
+                why="the count was not confirmed",
+            )
+            write_audit(there, entry)
     if answer == str(left):
         return
-    if operation.state == "planned":
-        cancel_operation(there, operation.operation_id)
-    write_audit(
-        there,
-        AuditEntry(
-            who=person(),
-            what=operation.kind,
-            outcome="denied",
-            operation_id=operation.operation_id,
-            filter=operation.filter,
-            count=left,
-            why="the count was not confirmed",
-        ),
-    )
     raise ConfigError(
         f"the count of {left} was not confirmed, and nothing was done",
         where="--yes",

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..redaction import MARK, redact
+from ..redaction import MARK, redact, redact_bytes
 from ..redelivery.history import AttemptHistory
 from ..storage.header_values import without_class
 
@@ -29,7 +29,8 @@ def body_of(body: bytes) -> dict[str, str]:
         return {"body": redact(body.decode("utf-8")), "body_encoding": "utf-8"}
     except UnicodeDecodeError:
         more = f" … {len(body)} bytes" if len(body) > HEX_BYTES else ""
-        return {"body": body[:HEX_BYTES].hex(" ") + more, "body_encoding": "hex"}
+        shown = redact_bytes(body[: 2 * HEX_BYTES])[:HEX_BYTES]
+        return {"body": shown.hex(" ") + more, "body_encoding": "hex"}
 
 
 def history_as_json(attempts: AttemptHistory) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..redaction import redact
+from ..redaction import MARK, redact, redact_bytes
 from .bodies import BodyForm, form_of, text_of
 from .listing import ShownLetter, StoredLetter, show
 from .store import Store
@@ -95,23 +95,30 @@ def _fields(letter: StoredLetter) -> dict[str, Any]:
 def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
     names = sorted({*first, *second})
     return [
-        Difference(redact(name), _text(first.get(name)), _text(second.get(name)))
+        Difference(redact(name), _text(name, first.get(name)), _text(name, second.get(name)))
         for name in names
         if first.get(name) != second.get(name)
     ]
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else redact(str(value))
+def _text(name: str, value: Any) -> str | None:
+    """Return a value as text; nothing of it is shown if its name says that it is a secret."""
+    if value is None:
+        return None
+    return MARK if value != "" and MARK in redact(f"{name}=x") else redact(str(value))
 
 
 def _lines(first: ShownLetter, second: ShownLetter, one: bytes, other: bytes, form: BodyForm) -> tuple[list[str], bool]:
     if one == other:
         return [], False
-    before, after = (redact(text_of(body, form)).splitlines() for body in (one, other))
+    before, after = (_text_of(body, form).splitlines() for body in (one, other))
     names = first.letter.dl_id, second.letter.dl_id
     lines = list(_unified(before, after, *names))
     return lines, not lines
+
+
+def _text_of(body: bytes, form: BodyForm) -> str:
+    return text_of(redact_bytes(body), form) if form == "hex" else redact(text_of(body, form))
 
 
 def _unified(before: list[str], after: list[str], name: str, other: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +19,14 @@ from sqlalchemy import Connection
 
 from .archive import NO_BODY
 from .letter_files import AppendedFile, checked_file
-from .letter_lines import lines_of
+from .letter_lines import header_line, lines_of
 from .operation import LetterResult, Operation, PlannedLetter, claim_letters, find_operation, now_us, plan_operation
 from .runs import Progress, check_kind, results_of, run_planned
 from .selection import LetterState, Selection
 from .store import Store
 
 DISCARD: Final = "discard"
+BATCH_BYTES: Final = 2**26  # of bodies that are written to the file within one transaction
 DISCARDED_FROM: Final[tuple[LetterState, ...]] = ("waiting", "replayed", "archived")
 
 
@@ -53,21 +54,26 @@ def run_discard(
     found = find_operation(store, operation_id)
     check_kind(found, DISCARD)
     path = found.options.get("file")
-    opened: AbstractContextManager[AppendedFile | None] = nullcontext()
-    if path is not None:
-        opened = AppendedFile(Path(path), again=found.state != "planned")
-    with opened as file:
+    files: list[AppendedFile] = []
+    with ExitStack() as stack:
 
         def work(connection: Connection, planned: Sequence[PlannedLetter]) -> list[LetterResult]:
+            if path is not None and not files:  # nobody else runs the operation, so nobody else writes to the file
+                again = found.state != "planned"
+                files.append(
+                    stack.enter_context(AppendedFile(Path(path), header_line(found.operation_id), again=again))
+                )
             numbers = [one.letter_id for one in planned]
             claimed = claim_letters(connection, numbers, DISCARDED_FROM, "discarded", now_us())
-            whole = claimed if file is None else _write(connection, sorted(claimed), file)
+            whole = _write(connection, sorted(claimed), files[0]) if files else claimed
             return [
                 result._replace(why=NO_BODY) if result.outcome == "done" and one.letter_id not in whole else result
                 for one, result in zip(planned, results_of(connection, planned, claimed), strict=True)
             ]
 
-        return run_planned(store, operation_id, DISCARD, work, stop=stop, progress=progress, who=who)
+        return run_planned(
+            store, operation_id, DISCARD, work, stop=stop, progress=progress, batch_bytes=BATCH_BYTES, who=who
+        )
 
 
 def _write(connection: Connection, letter_ids: Sequence[int], file: AppendedFile) -> set[int]:

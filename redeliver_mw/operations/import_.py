@@ -19,7 +19,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from ..errors import ConfigError, StoreError
 from .audit import entry_of, write_audit
-from .letter_lines import LetterLine, read_line
+from .letter_lines import LetterLine, is_header, read_line
 from .letters import Row
 from .operation import OperationState, begin_operation, count_done, end_operation, find_operation, now_us
 from .runs import INTERRUPTED, Progress
@@ -115,7 +115,7 @@ def _batches(file: IO[bytes], name: str, done: Imported) -> Iterator[tuple[list[
                     cure="No letter has so long a line; export it again",
                     code="letter-line",
                 )
-            if line.strip():
+            if line.strip() and not is_header(line):
                 batch.append(read_line(line, f"{place} {number}"))
         except ConfigError as error:
             done.wrong += 1
@@ -142,24 +142,26 @@ def _skip_line(file: IO[bytes]) -> int:
 
 def _store(store: Store, batch: Sequence[LetterLine], done: Imported) -> None:
     """Store what is new of a batch, in one transaction. Raises StoreError; then nothing of it was stored."""
-    added = renamed = completed = 0
+    renamed = completed = 0
     again: Counter[str] = Counter()
     with store.writing() as connection:
         first = _numbers(connection, len(batch))  # from here on nobody else stores letters
-        known = _Known(connection, batch)
-        at = now_us()
-        for number, one in enumerate(batch, start=first):
+        known = _StoredIds(connection, batch)
+        new: list[LetterLine] = []
+        for one in batch:
             there = known.find(one.letter)
             if there is None:
                 renamed += known.name(one.letter)
-                _insert(connection, number, one, at)
-                added += 1
+                new.append(one)
                 continue
             again[there["state"]] += 1
             if not there["whole"]:
                 connection.execute(insert(bodies).values(letter_id=there["letter_id"], **one.body))
                 there["whole"] = True
                 completed += 1
+        if new:
+            _insert(connection, first, new)
+        added = len(new)
         count_done(connection, done.operation, added)
     done.added += added
     done.again += again
@@ -173,12 +175,15 @@ def _numbers(connection: Connection, many: int) -> int:
     return taken - many
 
 
-def _insert(connection: Connection, number: int, one: LetterLine, at_us: int) -> None:
-    letter = {**one.letter, "letter_id": number, "state": "waiting", "changed_us": at_us}
-    connection.execute(insert(letters).values(letter))
-    connection.execute(insert(bodies).values(letter_id=number, **one.body))
-    if one.headers:
-        connection.execute(insert(headers), [{**row, "letter_id": number} for row in one.headers])
+def _insert(connection: Connection, first: int, new: Sequence[LetterLine]) -> None:
+    at = now_us()
+    numbered = list(enumerate(new, start=first))
+    given = {"state": "waiting", "changed_us": at}
+    connection.execute(insert(letters), [{**one.letter, **given, "letter_id": number} for number, one in numbered])
+    connection.execute(insert(bodies), [{**one.body, "letter_id": number} for number, one in numbered])
+    texts = [{**row, "letter_id": number} for number, one in numbered for row in one.headers]
+    if texts:
+        connection.execute(insert(headers), texts)
 
 
 def _origin(dl_id: str) -> str:
@@ -186,7 +191,7 @@ def _origin(dl_id: str) -> str:
     return f"import:{dl_id}"
 
 
-class _Known:
+class _StoredIds:
     """Holds what the store has of the ids of a batch, and what the batch adds to it."""
 
     def __init__(self, connection: Connection, batch: Sequence[LetterLine]) -> None:
@@ -218,7 +223,7 @@ class _Known:
             letter["ordinal"] = self._names[letter["base_id"]] + 1
             letter["dl_id"] = f"{letter['base_id']}~{letter['ordinal']}"
             letter["batch_id"] = _origin(given)
-        self._add({**letter, "state": "waiting", "whole": True}, letter["batch_id"])
+        self._add({**letter, "letter_id": None, "state": "waiting", "whole": True}, letter["batch_id"])
         return other
 
     def _add(self, row: Row, batch_id: Any) -> None:

@@ -31,21 +31,22 @@ def checked_file(name: str | Path) -> Path:
         raise _no_name(text, "it leads out of its folder", "Write the name without ..")
     whole = Path(os.path.abspath(path))
     if os.path.lexists(whole):
-        raise _no_name(text, "it is there already", "Name a new file, or move that one away")
+        raise _is_there(whole)
     if not whole.parent.is_dir():
         raise _no_name(text, "there is no such folder", "Make the folder first")
     return whole
 
 
 class AppendedFile:
-    """Is a file to which lines are appended; a context manager. With `again`, the file of an earlier run is continued.
+    """Is a file to which lines are appended after a first line of its own; a context manager.
 
-    Half a line at the end of the earlier run's file is removed. A new file that is still empty at the end is removed.
-    Raises ConfigError for a new file that is there already, and StoreError for what the system refuses.
+    With `again`, the file of an earlier run may be there, and is continued if it has the same first line; half a line
+    at its end is removed. A file with nothing but the first line is removed at the end. Raises ConfigError for a file
+    that is another one's, and StoreError for what the system refuses.
     """
 
-    def __init__(self, path: Path, *, again: bool = False) -> None:
-        self.path, self._again = path, again
+    def __init__(self, path: Path, first: bytes, *, again: bool = False) -> None:
+        self.path, self._first, self._again = path, first, again
         self._handle = -1
 
     def write(self, line: bytes) -> None:
@@ -63,18 +64,32 @@ class AppendedFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | (0 if self._again else os.O_EXCL)
         try:
             self._handle = os.open(self.path, flags, MODE)
-            _cut_half_a_line(self._handle)
-            _sync_folder(self.path)
         except FileExistsError:
-            raise _no_name(str(self.path), "it is there already", "Name a new file, or move that one away") from None
+            raise _is_there(self.path) from None
         except OSError as error:
             raise _refused(self.path, error) from None
+        try:
+            self._begin()
+        except BaseException as error:
+            os.close(self._handle)
+            if isinstance(error, OSError):
+                raise _refused(self.path, error) from None
+            raise
         return self
+
+    def _begin(self) -> None:
+        begun = os.pread(self._handle, len(self._first), 0)
+        if not self._first.startswith(begun):
+            raise _is_there(self.path)
+        _cut_half_a_line(self._handle)
+        if os.fstat(self._handle).st_size == 0:
+            self.write(self._first)
+        _sync_folder(self.path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        empty = os.fstat(self._handle).st_size == 0
+        empty = os.fstat(self._handle).st_size <= len(self._first)
         os.close(self._handle)
         if empty:
             with contextlib.suppress(OSError):
@@ -112,7 +127,7 @@ class WholeFile:
                 _put(self._part, self.path)
                 _sync_folder(self.path)
         except FileExistsError:
-            raise _no_name(str(self.path), "it is there already", "Name a new file, or move that one away") from None
+            raise _is_there(self.path) from None
         except OSError as refusal:
             raise _refused(self.path, refusal) from None
         finally:
@@ -162,6 +177,10 @@ def _sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _is_there(path: Path) -> ConfigError:
+    return _no_name(str(path), "it is there already", "Name a new file, or move that one away")
 
 
 def _no_name(text: str, what: str, cure: str) -> ConfigError:

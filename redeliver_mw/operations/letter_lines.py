@@ -4,7 +4,8 @@
 
 A line is an object in ASCII with `redeliver_letter` (the version of the format), the columns of
 `redeliver_store_letter` that describe the letter, its headers as texts, and in base64 `head` (all but the body, as its
-adapter packs it) and `body`. `digest` is the SHA-256 of both. Whatever a line says is checked before it is stored.
+adapter packs it) and `body`. `digest` is the SHA-256 of both. Whatever a line says is checked before it is stored. A
+file of discarded letters has a line before them that names its operation.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .tables import bodies, headers, letters
 
 FORMAT: Final = 1
 MARK: Final = "redeliver_letter"
+_HEADER: Final = b'{"redeliver_discard": "'
 _TEXTS: Final = ("broker", "queue", "dialect", "problem", "reason", "same", "known_by")
 _MAYBE: Final = (
     *("source", "error_type", "error_message", "fingerprint", "app"),
@@ -60,13 +62,23 @@ def lines_of(connection: Connection, letter_ids: Sequence[int]) -> Iterator[tupl
     texts: defaultdict[int, list[list[Any]]] = defaultdict(list)
     columns = headers.c
     asked = select(columns.letter_id, columns.name, columns.text, columns.number)
-    for letter_id, *header in connection.execute(asked.where(columns.letter_id.in_(letter_ids))):
+    for letter_id, *header in connection.execute(asked.where(columns.letter_id.in_(letter_ids)).order_by(columns.name)):
         texts[letter_id].append(header)
     for letter_id in letter_ids:
         if letter_id in found:
             body = connection.execute(select(bodies).where(bodies.c.letter_id == letter_id)).mappings().first()
             line = {MARK: FORMAT} | {name: found[letter_id][name] for name in _NAMES}
             yield letter_id, None if body is None else _line(line, texts[letter_id], body)
+
+
+def header_line(operation_id: str) -> bytes:
+    """Return the first line of a file of discarded letters, which says whose file it is."""
+    return _HEADER + operation_id.encode() + b'"}\n'
+
+
+def is_header(line: bytes) -> bool:
+    """Return whether a line is such a first line, which holds no letter."""
+    return line.startswith(_HEADER)
 
 
 def _line(line: dict[str, Any], texts: list[list[Any]], body: Any) -> bytes:

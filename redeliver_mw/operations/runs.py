@@ -50,19 +50,21 @@ def run_planned(
     stop: threading.Event | None = None,
     progress: Progress | None = None,
     batch: int = BATCH,
+    batch_bytes: int | None = None,
     who: str = "",
 ) -> Operation:
     """Run a planned operation, or go on with one, and return it as it is at the end: done, paused, cancelled or failed.
 
-    Raises StoreError if the operation is over or runs elsewhere, ConfigError if it is of another kind, and what `work`
-    raises: then the batch in hand is undone, and the operation is `failed` and can be run again.
+    A batch has at most `batch` letters and, but for its first letter, at most `batch_bytes` of bodies. Raises
+    StoreError if the operation is over or runs elsewhere, ConfigError if it is of another kind, and what `work` raises:
+    then the batch in hand is undone, and the operation is `failed` and can be run again.
     """
     found = find_operation(store, operation_id)
     with audit_refusals(store, who=who, what=kind, filter_=found.filter, operation_id=found.operation_id):
         check_kind(found, kind)
         operation = take_operation(store, operation_id)
     try:
-        _run(store, operation, work, stop or threading.Event(), progress, batch)
+        _run(store, operation, work, stop or threading.Event(), progress, batch, batch_bytes)
     except BaseException as error:
         why = error.message if isinstance(error, RedeliverError) else str(error) or type(error).__name__
         with suppress(StoreError):
@@ -124,6 +126,7 @@ def _run(
     stop: threading.Event,
     progress: Progress | None,
     batch: int,
+    batch_bytes: int | None,
 ) -> None:
     after = 0
     while True:
@@ -132,11 +135,29 @@ def _run(
             progress(now.done + now.failed + now.skipped, now.total)
         if now.state != "running" or now.run != operation.run:
             return
-        planned = pending_letters(store, operation.operation_id, batch, after)
+        planned: Sequence[PlannedLetter] = pending_letters(store, operation.operation_id, batch, after)
         if not planned:
             return end_operation(store, operation.operation_id, "done")
         if stop.is_set():
             return end_operation(store, operation.operation_id, "paused", INTERRUPTED)
+        if batch_bytes is not None:
+            planned = _bounded(store, planned, batch_bytes)
         with store.writing() as connection:
             record_results(connection, operation, work(connection, planned))
         after = planned[-1].position
+
+
+def _bounded(store: Store, planned: Sequence[PlannedLetter], most: int) -> Sequence[PlannedLetter]:
+    """Return the first of these letters whose bodies together have at most so many bytes, and at least one letter."""
+    columns = letters.c
+    asked = select(columns.letter_id, columns.body_bytes).where(
+        columns.letter_id.in_([one.letter_id for one in planned])
+    )
+    with store.reading() as connection:
+        sizes = {row.letter_id: row.body_bytes for row in connection.execute(asked)}
+    total = 0
+    for number, one in enumerate(planned):
+        total += sizes.get(one.letter_id, 0)
+        if total > most and number:
+            return planned[:number]
+    return planned
