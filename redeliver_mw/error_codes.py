@@ -145,6 +145,9 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "letter-line",
             "redirect-circle",
             "redirect-missing",
+            "control-app",
+            "control-source",
+            "control-no-breaker",
         ),
         "api": (
             "api-token-missing",

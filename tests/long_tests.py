@@ -91,6 +91,12 @@ LONG = [
     LongTest("cli/test_dead.py", "test_letters_are_listed_and_stay", OLDER, OTHERS_SAME),
     LongTest("cli/test_dead.py", "test_letters_of_a_queue_are_chosen_in_memory", OLDER, OTHERS_SAME),
     LongTest("contract/test_too_large.py", "*", r"^3\.10-pika", OTHERS_SAME),
+    LongTest(
+        "operations/test_control_brokers.py",
+        "test_every_process_of_an_app_obeys_also_one_that_is_started_again",
+        "",
+        "it kills a process and waits for the next one; two Apps on a broker in memory stay",
+    ),
     LongTest("conventions/test_pika_conventions.py", "*", OLDER, OTHERS_SAME),
     LongTest(
         "dead_letters/test_foreign_clients.py",

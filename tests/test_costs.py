@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.memory import MemoryBroker, register_broker
 from redeliver_mw.testing import TestApp
 from tests.brokers import Broker
 
@@ -96,3 +97,24 @@ def test_an_idle_app_uses_next_to_no_processor_time_and_few_threads(rabbitmq43: 
         print(f"\nidle: {share:.2%} of a core, {threads} threads")
         assert share < 0.02
         assert threads <= 4  # the connection's, two workers, the journal's
+
+
+def test_the_link_to_a_store_costs_an_idle_app_one_thread_and_next_to_no_processor_time(tmp_path: Path) -> None:
+    broker = MemoryBroker("rabbitmq")
+    broker.declare("orders")
+    register_broker("costs", broker)
+
+    def threads(app: App, seconds: float) -> tuple[int, float]:
+        """Return how many threads an App has, and the share of a core that it uses while it is idle."""
+        app.handler("orders")(lambda delivery: None)
+        before = threading.active_count()
+        with app:
+            began, cpu, found = time.monotonic(), time.process_time(), threading.active_count() - before
+            app.wait(seconds)
+            return found, (time.process_time() - cpu) / (time.monotonic() - began)
+
+    alone, _ = threads(App("memory://costs"), 0.1)
+    linked, share = threads(App("memory://costs", operations=f"sqlite:///{tmp_path}/store.db"), 3.0)
+    print(f"\nidle and linked: {share:.2%} of a core, {linked - alone} thread more")
+    assert linked == alone + 1
+    assert share < 0.02

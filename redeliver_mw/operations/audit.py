@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Connection, insert, select
 
 from ..errors import ConfigError, RedeliverError, StoreError
-from ..redaction import clean, redact
+from ..redaction import clean, redact, visible
 from .operation import Operation, now_us, person
 from .store import Store
 from .tables import audits
@@ -79,11 +79,11 @@ def log_audit(entry: AuditEntry) -> None:
         "event.action": entry.what if entry.what.startswith(CONTROL) else f"dead-letter-{entry.what}",
         "event.kind": "event",
         "event.outcome": "success" if entry.outcome == "success" else "failure",
-        "user.name": redact(clean(entry.who)),
+        "user.name": visible(redact(clean(entry.who))),
         "redeliver.operation_id": entry.operation_id,
-        "redeliver.filter": redact(clean(entry.filter)),
+        "redeliver.filter": visible(redact(clean(entry.filter))),
         "redeliver.letters": entry.count,
-        "redeliver.reason": redact(clean(entry.why)),
+        "redeliver.reason": visible(redact(clean(entry.why))),
     }
     log.log(
         logging.WARNING if entry.outcome == "denied" else logging.INFO,

@@ -111,7 +111,7 @@ def control_breaker(
 def app_status(store: Store, app: str, *, at_us: int | None = None) -> list[ProcessReport]:
     """Return the processes of an App, the latest start first. Raises ConfigError for an unknown App, and StoreError."""
     with store.reading() as connection:
-        found = _reports(connection, app)
+        found = _reports(connection, clean(app))
         if not found:
             raise _unknown_app(connection, store, app)
     now = now_us() if at_us is None else at_us
@@ -165,12 +165,12 @@ def _ask(
     source: str | Destination | None,
     who: str,
 ) -> ControlResult:
-    who = clean(who) or person()
+    who, app = clean(who) or person(), clean(app)
     what = f"{CONTROL}{wish}" if subject == "consumption" else f"{CONTROL}breaker-{wish}"
     of = "" if source is None else f" source={source}"
     entry = AuditEntry(who=who, what=what, outcome="success", filter=f"app={app}{of}")
     try:
-        named = None if source is None else str(Destination.parse(source))
+        named = None if source is None else clean(str(Destination.parse(source)))
         with store.writing() as connection:
             reports = _reports(connection, app)
             if not reports:

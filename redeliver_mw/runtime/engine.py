@@ -131,8 +131,6 @@ class Engine:
             self._renewal.start()
             if self._limbo is not None:
                 self._limbo.start()
-            if self._operations is not None:
-                self._operations.start()
         except BaseException:
             for pool in self.pools.values():
                 pool.stop()
@@ -195,7 +193,7 @@ class Engine:
             driven=self._drive is not None,
         )
         self.runner.watch_replays(self._operations)
-        self._operations.prepare()
+        self._operations.start()
 
     def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
         ledgers = self._ledgers(plans)

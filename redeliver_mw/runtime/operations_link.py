@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ..adapter.protocol import Adapter
 from ..clock import Clock
-from ..errors import RedeliverError
+from ..errors import ERROR_CODE, RedeliverError
 from ..operations.became import FAILED_AGAIN, RECOVERED, KnownEnd, mark
 from ..operations.control import ProcessReport, ProcessState, SourceReport, last_wishes, report_process
 from ..operations.store import Store
@@ -35,6 +35,7 @@ LOOK_EVERY: Final = 1.0  # seconds from one look at the wishes to the next
 REPORT_EVERY: Final = 10.0  # seconds from one report to the next, if nothing has changed
 MOST_WAITING: Final = 10_000  # outcomes
 BATCH: Final = 500  # outcomes of one transaction
+FIRST_LOOK: Final = 3.0  # seconds that a start waits for the wishes
 BUSY_TIMEOUT: Final = 2.0  # seconds to wait for another program's lock, or for a connection
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds from an error to the next try; each pause doubles the one before
 TEXT: Final = 500  # characters of a text in a report
@@ -76,7 +77,7 @@ class OperationsLink:
     ) -> None:
         """Take the store's URL. `sources` returns the part of `App.health()` of that name."""
         self._store = Store(url, busy_timeout=BUSY_TIMEOUT)
-        self._app, self._adapter, self._clock, self._control = app, adapter, clock, control
+        self._app, self._adapter, self._clock, self._control = clean(app), adapter, clock, control
         self._sources, self._driven = sources, driven
         self._process_id = secrets.token_hex(8)
         self._started_us = clock.now().us
@@ -90,7 +91,7 @@ class OperationsLink:
         self._reported: list[SourceReport] = []
         self._report_at = 0.0
         self._alarm = SingleTimer(adapter.call_later, self._run_driven)
-        self._closing = threading.Event()
+        self._looked, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     # -- any thread -------------------------------------------------------------------------------
@@ -113,16 +114,13 @@ class OperationsLink:
 
     # -- life -------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Read the wishes once, before anything is consumed. A store that is away delays this by seconds at most."""
-        self._look(self._clock.now().mono)
-
     def start(self) -> None:
-        """Begin to write, and to look for wishes."""
+        """Begin; return when the wishes that hold are obeyed, or after FIRST_LOOK seconds if the store is away."""
         if self._driven:
             return self._run_driven()
         self._thread = threading.Thread(target=self._work, name="redeliver-operations", daemon=True)
         self._thread.start()
+        self._looked.wait(FIRST_LOOK)
         return None
 
     def close(self, timeout: float) -> None:
@@ -154,6 +152,7 @@ class OperationsLink:
         now = self._clock.now().mono
         if now >= self._reading.at:
             self._look(now)
+            self._looked.set()
         if now >= self._writing.at:
             self._write(now)
         return max(0.0, min(self._reading.at, now + LOOK_EVERY) - now)
@@ -205,7 +204,7 @@ class OperationsLink:
         at = self._clock.now().us
         report = ProcessReport(
             self._process_id,
-            clean(self._app),
+            self._app,
             clean(socket.gethostname()),
             os.getpid(),
             clean(self._adapter.broker),
@@ -241,7 +240,7 @@ class OperationsLink:
         if not self._in_trouble:
             self._in_trouble = True
             what = "the store of operations is away, and is tried again; consuming goes on: %s"
-            log.warning(what, redact(str(error)))
+            log.warning(what, redact(str(error)), extra={ERROR_CODE: error.code})
         if self._dropped and not self._drops_logged:
             self._drops_logged = True
             what = "%s: more than %d outcomes of replayed messages wait for the store; the oldest are dropped"

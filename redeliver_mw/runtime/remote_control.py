@@ -13,7 +13,7 @@ from ..flow.breaker import Forced
 from ..flow.breaker_guard import BreakerGuard
 from ..flow.consumer_pauses import ConsumerPauses
 from ..message import Destination
-from ..redaction import redact, visible
+from ..redaction import clean, redact, visible
 from .workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("redeliver_mw")
 BY = "operator"  # the name of an operator's pause
 FORCED: Final[Mapping[str, Forced]] = {"open": "open", "close": "closed", "auto": ""}
+WORDS: Final = {"consumption": ("pause", "resume"), "breaker": tuple(FORCED)}
 
 
 class RemoteControl:
@@ -31,7 +32,7 @@ class RemoteControl:
         self, pools: Mapping[Destination, WorkerPool], guard: BreakerGuard | None, consumers: ConsumerPauses
     ) -> None:
         self._guard, self._consumers = guard, consumers
-        self._sources = {str(source): (source, pool) for source, pool in pools.items()}
+        self._sources = {clean(str(source)): (source, pool) for source, pool in pools.items()}
         self._obeyed: dict[tuple[str, str], ControlWish] = {}
         self._paused_by: dict[Destination, str] = {}
 
@@ -49,7 +50,10 @@ class RemoteControl:
             if before is None and wish.wish in ("resume", "auto"):
                 continue  # that is how a process begins
             source, pool = self._sources[wish.source]
-            if wish.subject == "consumption":
+            if wish.wish not in WORDS.get(wish.subject, ()):
+                what = "%s: %s asked for %r of its %s, which this release does not know"
+                log.warning(what, source, _shown(wish.who), wish.wish, wish.subject)
+            elif wish.subject == "consumption":
                 self._pause_or_resume(source, pool, wish)
             else:
                 self._force_breaker(source, wish)

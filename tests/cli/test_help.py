@@ -21,7 +21,8 @@ def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
     """Yield each command that does something, with the words that lead to it; a group may do something alone."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
-            yield from leaves(command, (*path, name))
+            given = ["shop" for one in command.params if one.param_type_name == "argument"]  # the App of `control APP`
+            yield from leaves(command, (*path, name, *given))
         if not hasattr(command, "commands") or command.invoke_without_command:
             yield (*path, name), command
 

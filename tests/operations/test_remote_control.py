@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy
 from redeliver_mw.operations import Store
-from redeliver_mw.operations.control import app_status, control_breaker, control_source
+from redeliver_mw.operations.control import BreakerWish, PauseWish, app_status, control_breaker, control_source
+from redeliver_mw.operations.tables import controls
 from redeliver_mw.runtime.connection_health import not_ready
 from redeliver_mw.testing import TestApp
 
@@ -46,12 +48,12 @@ class Shop:
         with TestApp(app, personality=personality) as test:
             yield test
 
-    def ask(self, wish: str, source: str | None = "orders", who: str = "ada@host") -> None:
+    def ask(self, wish: PauseWish | BreakerWish, source: str | None = "orders", who: str = "ada@host") -> None:
         with Store(self.url) as store:
-            if wish in ("pause", "resume"):
-                control_source(store, "shop", wish, source or "", who=who)  # type: ignore[arg-type]  # one of two words
+            if wish == "pause" or wish == "resume":
+                control_source(store, "shop", wish, source or "", who=who)
             else:
-                control_breaker(store, "shop", wish, source, who=who)  # type: ignore[arg-type]  # one of three words
+                control_breaker(store, "shop", wish, source, who=who)
 
 
 @pytest.fixture
@@ -200,6 +202,33 @@ def test_a_lost_connection_does_not_end_a_pause(file_shop: Shop) -> None:
         assert sorted(file_shop.done) == [f"m{n}" for n in range(6)]
 
 
+@pytest.mark.parametrize("personality", KINDS)
+def test_messages_of_one_key_keep_their_order_over_a_pause(file_shop: Shop, personality: str) -> None:
+    shop, done, failed = file_shop, list[str](), list[str]()
+    app = App("memory://", policy=RedeliveryPolicy(5, 3.0), app_name="shop", operations=shop.url)
+
+    @app.handler("orders", key="customer", workers=4)
+    def handle(delivery: Delivery) -> None:
+        if delivery.text == "m2" and len(failed) < 2:
+            failed.append(delivery.text)
+            raise ConnectionError("not now")
+        done.append(delivery.text)
+
+    with TestApp(app, personality=personality) as test:
+        for n in range(5):  # m2 fails, and the others wait behind it
+            test.send("orders", f"m{n}", {"customer": "7"}, message_id=f"m{n}")
+        test.advance(1)
+        shop.ask("pause")
+        test.advance(10)
+        for n in range(5, 10):
+            test.send("orders", f"m{n}", {"customer": "7"}, message_id=f"m{n}")
+        test.advance(10)
+        assert done == ["m0", "m1"]
+        shop.ask("resume")
+        test.advance(200)
+        assert done == [f"m{n}" for n in range(10)]
+
+
 # -- the breaker ------------------------------------------------------------------------------------
 
 
@@ -213,7 +242,7 @@ def test_a_breaker_that_is_forced_open_stays_open_until_auto_lets_one_message_tr
         shop.ask("open")
         test.advance(1)
         send(test, range(2, 8))
-        test.advance(3600)
+        test.advance(120)
         test.app.resume("orders")  # tries one message, unless an operator keeps the breaker open
         test.advance(1)
         assert shop.done == ["m0", "m1"]
@@ -256,7 +285,7 @@ def test_an_opening_that_ends_while_the_breaker_is_forced_changes_nothing(file_s
         send(test, range(10))
         test.advance(10)
         shop.ask("open")
-        test.advance(3600)
+        test.advance(120)
         assert len(shop.runs) == 4
         shop.away = False
         shop.ask("close")
@@ -298,6 +327,19 @@ def test_a_wish_for_a_breaker_that_is_not_there_any_more_is_a_warning(
     ]
 
 
+def test_a_wish_of_a_newer_release_changes_nothing(file_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    with file_shop.app() as test:
+        test.advance(1)
+        file_shop.ask("pause")
+        test.advance(1)
+        with Store(file_shop.url) as store, store.writing() as connection:
+            connection.execute(update(controls).values(wish="drain"))
+        test.advance(5)
+        assert state(test)["paused_by"] == "ada@host"
+    [line] = [line.getMessage() for line in caplog.records if "does not know" in line.getMessage()]
+    assert line == "queue:orders: ada@host asked for 'drain' of its consumption, which this release does not know"
+
+
 # -- reports ----------------------------------------------------------------------------------------
 
 
@@ -305,6 +347,7 @@ def test_a_process_reports_its_sources_at_once_when_they_change_and_every_ten_se
     with shop.app() as test, Store(shop.url) as store:
         test.start()
         began = test.clock.now().us
+        test.advance(1)
         [found] = app_status(store, "shop", at_us=began)
         assert (found.state, found.started_us, [one.source for one in found.sources]) == (
             "running",
