@@ -26,6 +26,7 @@ FIRST = [
     "pipeline/test_quarter.py",
     "pipeline/test_drain_brokers.py",
     "operations/test_collect_brokers.py",
+    "operations/test_replay_brokers.py",
     "pipeline/backtest/test_backtest_cli.py",
     "pipeline/test_insights.py",
     "pipeline/test_replay_brokers.py",

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Literal
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
@@ -154,7 +155,7 @@ def run_replay(
                 cure="Replay to a real one; in tests use TestApp.replay(source)",
                 code="memory-broker-elsewhere",
             )
-        adapters = lambda: adapter_for(url)  # noqa: E731 # the same as a function of four lines
+        adapters = partial(adapter_for, url)
     planned = find_replay(store, operation_id)
     wanted = StoreReplayOptions.of(planned) if options is None else options
     if options is None and planned.options.get("canary_passed"):

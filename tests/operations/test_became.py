@@ -10,6 +10,7 @@ from sqlalchemy import update
 from redeliver_mw.errors import StoreError
 from redeliver_mw.operations import Selection, Store
 from redeliver_mw.operations.became import (
+    Became,
     BecameCounts,
     KnownEnd,
     became_of,
@@ -78,10 +79,11 @@ def test_a_letter_that_is_collected_with_the_replays_id_has_failed_again(store: 
 
 
 def test_what_has_failed_again_has_not_recovered_whatever_is_written_first(store: Store, replay: str) -> None:
-    for order in (("recovered", "failed again"), ("failed again", "recovered")):
+    words: list[Became] = ["recovered", "failed again"]
+    for order in (words, words[::-1]):
         with store.writing() as connection:
             for word in order:
-                mark(connection, [KnownEnd(replay, "L1", word, 7)])  # type: ignore[list-item] # one of the two words
+                mark(connection, [KnownEnd(replay, "L1", word, 7)])
         assert became_of(store, replay).failed_again == 1
     with store.writing() as connection:
         mark(connection, [KnownEnd(replay, "L2", "failed again", 7), KnownEnd(replay, "L2", "recovered", 8)])

@@ -11,9 +11,9 @@ from typing import Final
 from ...errors import ConfigError
 
 Size = int | str
-"""A number of letters, or a share of them as text, `1%`."""
+"""Is a number of letters, or a share of them as text, `1%`."""
 ShareOrCount = float | str
-"""From 0 to 1, or as text, `20%`."""
+"""Is a share: a number from 0 to 1, or a text such as `20%`."""
 
 STOP_AT: Final = 0.2
 JUDGED: Final = 100  # letters that must be sent before the share of those dead-lettered again is meaningful
