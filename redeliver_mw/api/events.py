@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the progress of an operation as server-sent events, until the operation is over or the client is gone.
 
-An event `progress` holds the operation as JSON, as GET of the operation does; `end` is the last one. A comment goes out
-when nothing has changed for a while, so that a connection that is gone is noticed.
+An event `progress` holds the operation as JSON, as GET of the operation does. The last event is `end`, or `problem`,
+which says why the stream ends before the operation does. A comment goes out when nothing has changed for a while, so
+that a connection that is gone is noticed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from .problems import as_json
+from .problems import as_json, problem_of
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVERY: Final = 0.5  # seconds between two looks at the store
@@ -28,7 +29,12 @@ async def events(
     yield _event("progress", seen)
     while seen["state"] not in OVER and not ended():
         await asyncio.sleep(EVERY)
-        now = await look()
+        try:
+            now = await look()
+        except Exception as error:  # the token was revoked, or the store is away
+            found, _ = problem_of(error)
+            yield _event("problem", {name: getattr(found, name) for name in found.__dataclass_fields__})
+            return
         if now != seen:
             seen, quiet = now, 0.0
             yield _event("progress", seen)

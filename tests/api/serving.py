@@ -97,11 +97,12 @@ class Served:
 
 
 @contextmanager
-def served(store_url: str, **options: Any) -> Iterator[Served]:
-    """Serve a new store with three dead letters."""
-    with Store(store_url) as store:
-        put(store, *LETTERS)
-        tokens = {role: add_token(store, role, role, expires_s=3600, who="a test")[1] for role in ROLES}
+def served(store_url: str, tokens: dict[Role, str] | None = None, **options: Any) -> Iterator[Served]:
+    """Serve a new store with three dead letters; with `tokens` one that was served before."""
+    if tokens is None:
+        with Store(store_url) as store:
+            put(store, *LETTERS)
+            tokens = {role: add_token(store, role, role, expires_s=3600, who="a test")[1] for role in ROLES}
     app = create_app(store_url, **options)
     with listening(app) as url:
         one = Served(url, store_url, tokens, app)
