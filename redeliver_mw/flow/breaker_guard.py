@@ -122,9 +122,11 @@ class BreakerGuard:
     def try_one(self, source: Destination) -> None:
         """Try one message at once, if the breaker is open. Any thread."""
         with self._lock:
-            was_open = self._circuits[source].state == "open"
-            self._circuits[source].try_one()
-        if was_open:
+            circuit = self._circuits[source]
+            before = circuit.state
+            circuit.try_one()
+            tried = before == "open" and circuit.state == "half-open"
+        if tried:
             self._announce(source, "half-open", "", 0.0)
         self._consume(source)
         self._resumed(source)
