@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -16,7 +15,8 @@ from ..errors import ConfigError
 from ..processes.child_process import supervise
 from ..runtime.connection_health import not_ready
 from ..runtime.health_pages import health_pages
-from ..telemetry.page_server import Answer, Page, ServedPages, ServerAddress, serving
+from ..telemetry.page_server import Page, ServedPages, ServerAddress, serving
+from ..telemetry.served import PATH
 from .app_loader import find_app
 from .help import example
 from .logs import LogFormat, show_logs
@@ -80,7 +80,7 @@ def _run_one(target: str, addresses: Addresses, *, traces: bool) -> None:
     found: list[App] = []  # empty until the import is done
     with serving(
         _served(addresses.health, "--health", health_pages(lambda: not_ready(_health(found)))),
-        _served(addresses.metrics, "--metrics", {"/metrics": lambda accept: _metrics_page(found, accept)}),
+        _served(addresses.metrics, "--metrics", _metrics_pages(found) if addresses.metrics else {}),
     ):
         app = find_app(target)
         if addresses.metrics is not None:
@@ -99,8 +99,12 @@ def _health(found: Sequence[App]) -> dict[str, Any]:
     return found[0].health() if found else {"started": False}
 
 
-def _metrics_page(found: Sequence[App], accept: str) -> Answer:
-    return found[0].measured().page(accept) if found else Answer(HTTPStatus.OK, b"", "text/plain; charset=utf-8")
+def _metrics_pages(found: Sequence[App]) -> Mapping[str, Page]:
+    """Return the page of the metrics, which is empty until there is an App. Raises MissingExtra."""
+    from ..telemetry.prometheus import PrometheusMetrics  # needs an extra
+
+    nothing = PrometheusMetrics()
+    return {PATH: lambda accept: (found[0].measured() if found else nothing).page(accept)}
 
 
 def _run_several(target: str, log_format: LogFormat, processes: int, addresses: Addresses, *, traces: bool) -> None:

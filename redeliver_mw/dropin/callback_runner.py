@@ -257,9 +257,9 @@ class CallbackRunner(ABC):
     def ended(self, run: CallbackRun, error: BaseException | None) -> None:
         """Take the end of a callback; its own settlement, if it gave one, comes before how it ended."""
         run.inside = run.announced = False
-        if self._telemetry.run_ended is not None:
+        if self._telemetry.healthy_run_ended is not None:
             at = self._now()
-            self._telemetry.run_ended(run.delivery, error, at, at.mono - run.since)
+            self._telemetry.healthy_run_ended(run.delivery, error, at, at.mono - run.since)
         settlement = run.settlement
         if settlement is ACK:
             if error is not None:
@@ -301,6 +301,8 @@ class CallbackRunner(ABC):
         ran = at.mono - run.since
         sends, delivery.outbox = close_outbox(delivery), CLOSED
         if delivery.known or sends:
+            if self._telemetry.tracked_run_ended is not None:
+                self._telemetry.tracked_run_ended(delivery, None, at, ran)
             self._feed(HandlerSucceeded(delivery, at, ran, sends))
         elif run.scope.settle(delivery, "accepted"):
             if self._telemetry.handled is not None:
@@ -325,7 +327,10 @@ class CallbackRunner(ABC):
             # The policy decides by the exception, unless it ignores that type: a nack is never turned into an ack.
             decision = self._plans[run.delivery.destination].policy.decide(1, 0.0, shown)
             error = error if isinstance(decision, Accept) else shown
-        self._feed(HandlerFailed(run.delivery, error, describe(shown), at, self._rng.random(), at.mono - run.since))
+        ran = at.mono - run.since
+        if self._telemetry.tracked_run_ended is not None:
+            self._telemetry.tracked_run_ended(run.delivery, error, at, ran)
+        self._feed(HandlerFailed(run.delivery, error, describe(shown), at, self._rng.random(), ran))
         if run.scope.is_retired(run.delivery.generation):
             self._feed(ConsumerRetired(run.delivery.generation))
 

@@ -27,6 +27,7 @@ from ..runtime.health_pages import health_pages
 from ..runtime.partition import ProcessShare
 from ..runtime.signals import StopRequest
 from ..telemetry.page_server import ServedPages, ServerAddress, serving
+from ..telemetry.served import PATH
 from .supervisor import (
     Child,
     ChildChecked,
@@ -157,7 +158,7 @@ def _metrics(address: ServerAddress | None, supervisor: Supervisor) -> ServedPag
     from ..telemetry.prometheus import PrometheusMetrics  # needs an extra
 
     metrics = PrometheusMetrics(samples=supervisor.samples.merged)
-    return ServedPages(address, "--metrics", {"/metrics": metrics.page})
+    return ServedPages(address, "--metrics", {PATH: metrics.page})
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Runner:
         self._quiet = threading.Condition(self._lock)
         # None unless a sink wants to know
         self._run_begins, self._run_ended, self._handled = telemetry.run_begins, telemetry.run_ended, telemetry.handled
-        self._run_cancelled = telemetry.run_cancelled
+        self._run_cancelled, self._healthy_run_ended = telemetry.run_cancelled, telemetry.healthy_run_ended
         self._timed = recorder.wanted or telemetry.times_runs
         self.stopping = False
         self._hurried = False
@@ -263,9 +263,9 @@ class Runner:
             self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
         since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else None
-        if self._run_ended is not None and at is not None:
-            self._run_ended(delivery, None, at, at.mono - since if since else 0.0)
         if since is not None and not delivery.known:
+            if self._healthy_run_ended is not None and at is not None:
+                self._healthy_run_ended(delivery, None, at, at.mono - since)
             if self._sequencer is None:
                 self._adapter.settle(((delivery, "accepted"),))
             else:
@@ -276,7 +276,10 @@ class Runner:
         else:
             self.handled += 1
             at = at or self._clock.now()
-            self.feed(HandlerSucceeded(delivery, at, at.mono - since if since else 0.0))
+            ran = at.mono - since if since else 0.0
+            if self._run_ended is not None:
+                self._run_ended(delivery, None, at, ran)
+            self.feed(HandlerSucceeded(delivery, at, ran))
         if self.stopping:
             self._nudge()
 

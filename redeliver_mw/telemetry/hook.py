@@ -45,10 +45,12 @@ class TelemetrySink:
     called on several threads at the same time; each one says on which.
 
     `wants_broker_state`: an App is to look every few seconds at its dead-letter queues and its limbo, and to report
-    them in its state.
+    them in its state. `wants_all_run_ends`: False if `run_ended` need not be announced before `handled`, which says
+    the same of a message that is handled at its first attempt; that saves a call for almost every message.
     """
 
     wants_broker_state = False
+    wants_all_run_ends = True
 
     # -- consumers --------------------------------------------------------------------------------
 
@@ -177,6 +179,10 @@ class TelemetryHook:
     run_goes_on: Callable[[Delivery], None] | None
     run_ended: Callable[[Delivery, BaseException | None, Moment, float], None] | None
     run_cancelled: Callable[[Delivery], None] | None
+    # the same for the sinks that want it also of a message that is handled at its first attempt
+    healthy_run_ended: Callable[[Delivery, BaseException | None, Moment, float], None] | None
+    # the same for the others
+    tracked_run_ended: Callable[[Delivery, BaseException | None, Moment, float], None] | None
     handled: Callable[[Delivery, Moment, float], None] | None
     attempt_recorded: Callable[[RecordAttempt], None] | None
     copy_sent: Callable[[Outgoing, float, bool], None] | None
@@ -194,8 +200,9 @@ class TelemetryHook:
         """Take the sinks; each moment reaches them in this order."""
         self.sinks = tuple(sinks)
         for moment in MOMENTS:
-            wanted = [_contained(sink, moment) for sink in sinks if _wants(sink, moment)]
-            setattr(self, moment, wanted[0] if len(wanted) == 1 else _each_of(wanted))
+            setattr(self, moment, _announcing(sinks, moment))
+        self.healthy_run_ended = _announcing([sink for sink in sinks if sink.wants_all_run_ends], "run_ended")
+        self.tracked_run_ended = _announcing([sink for sink in sinks if not sink.wants_all_run_ends], "run_ended")
 
     @property
     def wants_broker_state(self) -> bool:
@@ -206,6 +213,12 @@ class TelemetryHook:
     def times_runs(self) -> bool:
         """Return whether a sink wants to know how long a handler took."""
         return self.run_ended is not None or self.handled is not None
+
+
+def _announcing(sinks: Sequence[TelemetrySink], moment: str) -> Callable[..., None] | None:
+    """Return what announces a moment to those sinks that want it, or None."""
+    wanted = [_contained(sink, moment) for sink in sinks if _wants(sink, moment)]
+    return wanted[0] if len(wanted) == 1 else _each_of(wanted)
 
 
 def _wants(sink: TelemetrySink, moment: str) -> bool:

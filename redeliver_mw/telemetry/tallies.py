@@ -22,6 +22,7 @@ from ..message import Delivery, Destination, Outgoing
 from ..redelivery.commands import RecordAttempt
 from . import families
 from .bounded_label import OTHER, BoundedLabel, label
+from .families import BOUNDS
 from .hook import TelemetrySink
 from .samples import HistogramValue, Labels, Samples, Value, combined
 from .state import ConsumerState, ObservedConsumer
@@ -43,7 +44,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        self.counts[bisect_left(families.BOUNDS, value)] += 1
+        self.counts[bisect_left(BOUNDS, value)] += 1
         self.sum += value
 
     def value(self) -> HistogramValue:
@@ -86,6 +87,7 @@ class Tallies(TelemetrySink):
     """
 
     wants_broker_state = True
+    wants_all_run_ends = False
 
     def __init__(self) -> None:
         self._by_source: dict[Destination, SourceTally] = {}
@@ -116,6 +118,8 @@ class Tallies(TelemetrySink):
         with tally.lock:
             tally.handled += 1
             tally.last_settle = at.wall
+            tally.runs.counts[bisect_left(BOUNDS, ran)] += 1  # as Histogram.observe; a call less for each message
+            tally.runs.sum += ran
 
     def attempt_recorded(self, attempt: RecordAttempt, /) -> None:
         at, past, failure = attempt.at, attempt.past, attempt.failure

@@ -40,13 +40,15 @@ def fetch() -> None:
     say(f"Prometheus is here ({program('prometheus')})")
 
 
-def promtool(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run promtool; a test without it is left out at home, and fails in CI."""
+def promtool(*arguments: str, cwd: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run promtool with `given` on its standard input; a test without it is left out at home, and fails in CI."""
     try:
         path = program("promtool")
     except BrokerMissing as missing:
         not_to_be_had(missing)
-    return subprocess.run([path, *arguments], cwd=cwd, check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [path, *arguments], cwd=cwd, input=given, check=False, capture_output=True, text=True, timeout=120
+    )
 
 
 class Prometheus:
