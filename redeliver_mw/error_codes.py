@@ -132,6 +132,9 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "store-closed",
             "store-tables",
             "store-cursor",
+            "operation-not-found",
+            "operation-over",
+            "operation-running",
         ),
         "pipeline": (
             "java-missing",

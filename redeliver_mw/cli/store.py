@@ -100,8 +100,10 @@ def groups(
     as_json: Json = False,
 ) -> None:
     """List groups of the letters in a store that have something in common, the largest first."""
+    from ..operations import Selection
     from ..operations import groups as found_groups
-    from ..operations.listing import GROUP_KEYS, GROUPS
+    from ..operations.listing import GROUPS
+    from ..operations.selection import GROUP_KEYS
 
     check_limit(limit)
     key = next((one for one in GROUP_KEYS if one == by), None)
@@ -113,7 +115,7 @@ def groups(
             code="option-value",
         )
     with opened(store) as there:
-        found = found_groups(there, key, queue=queue, limit=limit or GROUPS)
+        found = found_groups(there, key, Selection(queue=queue), limit=limit or GROUPS)
     if as_json:
         print_json(
             [
@@ -144,12 +146,12 @@ def groups(
 
 def list_store(store: str | None, queue: str | None, limit: int | None, cursor: str | None, as_json: bool) -> None:
     """Print a page of the letters that wait in a store, the newest first."""
-    from ..operations import counts, page
+    from ..operations import Selection, counts, page
     from ..operations.listing import PAGE
 
     check_limit(limit)
     with opened(store) as there:
-        found = page(there, queue=queue, limit=limit or PAGE, cursor=cursor)
+        found = page(there, Selection(queue=queue), limit=limit or PAGE, cursor=cursor)
         waiting = counts(there).get("waiting", 0)
     if as_json:
         print_json({"letters": [_as_json(one) for one in found.letters], "next_cursor": found.next_cursor})

@@ -9,22 +9,21 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select, tuple_
 
 from ..dead_letters import Packed
 from ..errors import ConfigError, StoreError
+from .calendar import day_text
 from .letters import packed_of
+from .operation import now_us
+from .selection import WAITING, GroupKey, LetterState, Selection, key_column
 from .store import Store
 from .tables import bodies, headers, letters
 
-LetterState = Literal["waiting", "replaying", "replayed", "archived", "discarded"]
-GroupKey = Literal["fingerprint", "source", "error", "app", "day"]
-GROUP_KEYS: Final[tuple[GroupKey, ...]] = get_args(GroupKey)
 PAGE: Final = 100
 GROUPS: Final = 100
-_DAY_US: Final = 86_400_000_000
 _FOUND: Final = 10_000  # letters whose id begins with the same text that are looked at
 
 
@@ -89,21 +88,12 @@ class ShownLetter:
     packed: Packed
 
 
-def page(
-    store: Store,
-    *,
-    state: LetterState = "waiting",
-    queue: str | None = None,
-    where: ColumnElement[bool] | None = None,
-    limit: int = PAGE,
-    cursor: str | None = None,
-) -> Page:
-    """Return letters in this state, the newest first, that follow the cursor. Raises ConfigError, StoreError.
-
-    `where` is a condition on `tables.letters`.
-    """
-    wanted = [*_conditions(state, queue, where), *([_after(cursor)] if cursor else [])]
-    asked = _NEWEST_FIRST.where(and_(*wanted)).limit(limit + 1)
+def page(store: Store, selection: Selection = WAITING, *, limit: int = PAGE, cursor: str | None = None) -> Page:
+    """Return letters that a selection means, the newest first, after the cursor. Raises ConfigError, StoreError."""
+    wanted = selection.condition(now_us())
+    if cursor:
+        wanted = and_(wanted, _after(cursor))
+    asked = _NEWEST_FIRST.where(wanted).limit(limit + 1)
     with store.reading() as connection:
         found = list(map(StoredLetter._make, connection.execute(asked)))
     more = len(found) > limit
@@ -111,28 +101,20 @@ def page(
     return Page(found, _cursor_after(found[-1]) if more and found else None)
 
 
-def groups(
-    store: Store,
-    by: GroupKey,
-    *,
-    state: LetterState = "waiting",
-    queue: str | None = None,
-    where: ColumnElement[bool] | None = None,
-    limit: int = GROUPS,
-) -> list[Group]:
-    """Return groups of letters in this state, the largest first. Raises StoreError. `where` as for `page`."""
-    key = _key(by)
+def groups(store: Store, by: GroupKey, selection: Selection = WAITING, *, limit: int = GROUPS) -> list[Group]:
+    """Return groups of the letters that a selection means, the largest first. Raises ConfigError, StoreError."""
+    key = key_column(by)
     number, last = func.count(), func.max(letters.c.died_us)
     asked = (
         select(key, number, func.min(letters.c.died_us), last, func.max(letters.c.error_type))
-        .where(and_(*_conditions(state, queue, where)))
+        .where(selection.condition(now_us()))
         .group_by(key)
         .order_by(number.desc(), last.desc())
         .limit(limit)
     )
     with store.reading() as connection:
         rows = connection.execute(asked).all()
-    return [Group(_told(by, key), *rest) for key, *rest in rows]
+    return [Group(_key_text(by, key), *rest) for key, *rest in rows]
 
 
 def counts(store: Store) -> dict[LetterState, int]:
@@ -158,43 +140,10 @@ def show(store: Store, dl_id: str) -> ShownLetter:
     )
 
 
-def _conditions(
-    state: LetterState, queue: str | None, where: ColumnElement[bool] | None
-) -> Sequence[ColumnElement[bool]]:
-    found = [letters.c.state == state]
-    if queue is not None:
-        found.append(letters.c.queue == queue)
-    return found if where is None else [*found, where]
-
-
-# -- groups -------------------------------------------------------------------------------------------
-
-
-def _key(by: GroupKey) -> ColumnElement[Any]:
-    if by == "day":
-        return letters.c.died_us - letters.c.died_us % _DAY_US
-    return letters.c["error_type" if by == "error" else by]
-
-
-def _told(by: GroupKey, key: Any) -> str | None:
-    if by != "day":
-        return None if key is None else str(key)
-    year, month, day = _civil(int(key) // _DAY_US)
-    return f"{year:04d}-{month:02d}-{day:02d}"
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of so many days after 1970-01-01, for years that `datetime` has not.
-
-    This is the algorithm `civil_from_days` by Howard Hinnant.
-    """
-    days += 719_468
-    era, of_era = divmod(days, 146_097)
-    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    shifted = (5 * of_year + 2) // 153
-    day, month = of_year - (153 * shifted + 2) // 5 + 1, shifted + 3 if shifted < 10 else shifted - 9
-    return year + era * 400 + (month <= 2), month, day
+def _key_text(by: GroupKey, key: Any) -> str | None:
+    if key is None:
+        return None
+    return day_text(int(key)) if by == "day" else str(key)
 
 
 # -- cursors ------------------------------------------------------------------------------------------

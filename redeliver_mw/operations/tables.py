@@ -134,7 +134,14 @@ operations = Table(
     Column("total", Integer, nullable=False),
     Column("done", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
     Column("why", Text, nullable=False),
+    # The process that runs it. `run` is new for each process that takes the operation; whoever has another one has lost
+    # it. `seen_us` is when the process last wrote.
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
     Index("redeliver_store_operation_began", "began_us"),
 )
 
@@ -144,9 +151,12 @@ operation_letters = Table(
     Column("operation_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("letter_id", BigInteger, nullable=False),
-    Column("outcome", Text),
+    Column("outcome", Text),  # NULL: not yet; else done, failed, skipped, in doubt
     Column("why", Text),
     Column("changed_us", BigInteger, nullable=False),
+    Column("became", Text),  # of a replayed letter: recovered, failed again; NULL: not known so far
+    Column("became_us", BigInteger),
+    Index("redeliver_store_operation_letter_letter", "letter_id"),
     sqlite_with_rowid=False,
 )
 
@@ -178,9 +188,12 @@ audits = Table(
     Column("at_us", BigInteger, nullable=False),
     Column("who", Text, nullable=False),
     Column("what", Text, nullable=False),
+    Column("operation_id", Text),
     Column("filter", Text, nullable=False),
-    Column("count", Integer, nullable=False),
-    Column("result", Text, nullable=False),
+    Column("count", Integer),  # letters; NULL: not known
+    Column("outcome", Text, nullable=False),  # success, failure, denied
+    Column("why", Text, nullable=False),
+    Index("redeliver_store_audit_at", "at_us"),
 )
 
 
