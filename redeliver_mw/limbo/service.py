@@ -129,12 +129,12 @@ class LimboService:
             self._alarm.set(0.0)
 
     def _publish(self, row: Parked) -> None:
-        out, begun = self._whole(row), self._clock.now().mono
+        begun = self._clock.now().mono
 
         def answered(verdict: Verdict, why: str) -> None:
             if self._sent is not None:
                 at = self._clock.now()
-                self._sent(out, verdict, why, at, at.mono - begun)
+                self._sent(row.out, verdict, why, at, at.mono - begun)
             if verdict == "ok":
                 self._worker.published(row)
             elif verdict in ("refused", "unfit"):
@@ -143,7 +143,7 @@ class LimboService:
                 self._worker.back(row)
             self._hurry()
 
-        self._adapter.publish(out, answered)
+        self._adapter.publish(self._whole(row), answered)
 
     def _whole(self, row: Parked) -> Outgoing:
         """Return the copy with the original's wire image for its adapter.

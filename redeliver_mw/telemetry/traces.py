@@ -21,12 +21,12 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from functools import cache, partial
 from importlib.metadata import version
 from time import time_ns
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args, overload
 
 from ..adapter.capabilities import Settlement
 from ..clock import Moment
@@ -173,7 +173,7 @@ class HandlerSpan:
     about: Attributes | None = None
 
     def __init__(self, span: Span, token: Token[Context], delivery: Delivery) -> None:
-        self.span = span
+        self.span, self.recording = span, span.is_recording()
         self.token: Token[Context] | None = token
         self.thread = threading.get_ident()
         self.deliveries = [delivery]
@@ -192,6 +192,7 @@ class SpanMaker(TelemetrySink):
         self._tracer: Tracer = get_tracer(
             "redeliver_mw", version("redeliver-mw"), options.tracer_provider, schema_url=SCHEMA
         )
+        self._first_is_child = options.first == "child"
         self._other_formats = bool(set(propagate.get_global_textmap().fields) - W3C_FIELDS)
         self._exceptions_as_logs = "logs" in os.environ.get("OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN", "")
         self._consumer: ConsumerDescription | None = None
@@ -200,7 +201,9 @@ class SpanMaker(TelemetrySink):
         self._batched: frozenset[Destination] = frozenset()
         self._runs: dict[Delivery, HandlerSpan] = {}
         self._copies: dict[str, tuple[float, bool]] = {}  # by copy id: its delay, and whether it is parked
-        self._batch: ContextVar[HandlerSpan | None] = ContextVar("redeliver_mw.batch", default=None)  # of a thread, or a task
+        self._batch: ContextVar[HandlerSpan | None] = ContextVar(
+            "redeliver_mw.batch", default=None
+        )  # of a thread, or a task
         self._lock = threading.Lock()
         self._sweep_ns = 0
 
@@ -237,7 +240,7 @@ class SpanMaker(TelemetrySink):
             run = self._apart(run, delivery)
         run.begun = True
         _leave(run)
-        if not run.span.is_recording():
+        if not run.recording:
             self._runs.pop(delivery, None)
             return
         now = time_ns()
@@ -256,7 +259,7 @@ class SpanMaker(TelemetrySink):
         if run is None:
             return
         _leave(run)
-        if run.span.is_recording():
+        if run.recording:
             run.span.set_attributes((run.about or {}) | {"redeliver.outcome": "unsettled"})
             run.span.end()
 
@@ -278,23 +281,21 @@ class SpanMaker(TelemetrySink):
             self._finish(run)
 
     def _begin(self, delivery: Delivery) -> HandlerSpan:
-        previous = delivery.past.trace if delivery.known else ""
-        producer, baggage = self._producer(delivery)
-        links, parent = [], _ROOT
-        if producer is not None:
-            first = self._options.first == "child" and not (previous or delivery.failures)
-            if first:
-                parent = set_span_in_context(NonRecordingSpan(producer), _ROOT)
-            else:
-                links.append(Link(producer))
-        if previous and (context := _span_context(previous)) is not None:
-            links.append(Link(context, _PREVIOUS))
-        source = self._source(delivery.destination)
+        header = _text_of(delivery) if _finds_text(type(delivery.reader)) else delivery.headers.get
+        previous, parent, first = delivery.past.trace if delivery.known else "", _ROOT, None
+        if self._first_is_child and not (previous or delivery.failures):
+            first = self._producer(delivery, header)
+            if first is not None:
+                parent = set_span_in_context(NonRecordingSpan(first), _ROOT)
+        links = () if first is not None else _Links(self._producer, delivery, header, previous)
+        source = self._sources.get(delivery.destination) or self._source(delivery.destination)
         span = self._tracer.start_span(
             source.name, parent, SpanKind.CONSUMER, attributes=source.of(delivery), links=links
         )
+        carried = header("baggage")
+        baggage = _BAGGAGE.extract({"baggage": str(carried)}, otel_context.get_current()) if carried else None
         run = HandlerSpan(span, otel_context.attach(set_span_in_context(span, baggage)), delivery)
-        if span.is_recording():
+        if run.recording:
             delivery.trace = _text(span.get_span_context())
             run.about = message_attributes(delivery)
         return run
@@ -305,18 +306,14 @@ class SpanMaker(TelemetrySink):
             found = self._sources[source] = SourceAttributes(source, self._consumer)
         return found
 
-    def _producer(self, delivery: Delivery) -> tuple[SpanContext | None, Context | None]:
-        """Return the span that the message was produced in, and a context with the baggage that came with it."""
-        header = _text_of(delivery) if _finds_text(type(delivery.reader)) else delivery.headers.get
-        baggage = header("baggage")
-        if baggage is not None:
-            baggage = _BAGGAGE.extract({"baggage": str(baggage)}, otel_context.get_current())
+    def _producer(self, delivery: Delivery, header: Callable[[str], object]) -> SpanContext | None:
+        """Return the span that the message was produced in."""
         if (text := header("traceparent")) is not None:
-            return _span_context(text, header("tracestate")), baggage
+            return _span_context(text, header("tracestate"))
         if not self._other_formats:
-            return None, baggage
+            return None
         found = get_current_span(propagate.extract(_Carrier(delivery.headers), _ROOT)).get_span_context()
-        return (found if found.is_valid else None), baggage
+        return found if found.is_valid else None
 
     def _finish(self, run: HandlerSpan) -> None:
         """End the span of a run of which all is known, once."""
@@ -350,7 +347,9 @@ class SpanMaker(TelemetrySink):
             self._set_error(run, error, failure or describe(cast(BaseException, error)), last)
         span.end(run.ended_ns)
 
-    def _set_error(self, run: HandlerSpan, error: BaseException | None, failure: Failure, last: RecordAttempt | None) -> None:
+    def _set_error(
+        self, run: HandlerSpan, error: BaseException | None, failure: Failure, last: RecordAttempt | None
+    ) -> None:
         outcome, reason = ("", "") if last is None else (last.outcome, last.reason)
         retried = outcome in ("redelivered", "released")
         if reason in NO_ERRORS or (retried and error is not None and not is_failure(error)):
@@ -388,9 +387,9 @@ class SpanMaker(TelemetrySink):
             self._batch.set(run)
         else:
             run.deliveries.append(delivery)
-            if run.span.is_recording():
+            if run.recording:
                 delivery.trace = _text(run.span.get_span_context())
-                producer, _ = self._producer(delivery)
+                producer = self._producer(delivery, delivery.headers.get)
                 if producer is not None:
                     about = message_attributes(delivery)
                     run.span.add_link(producer, about)
@@ -487,6 +486,45 @@ class _SettlementTracer(SpanMaker):
             about["messaging.message.id"] = message_id
         name = f"{verb} {delivery.destination.name}"
         self._past_span(name, SpanKind.CLIENT, delivery.trace, about, (), seconds)
+
+
+class _Links(Sequence[Link]):
+    """Holds the links of a span. They are read from the message only if the sampler, or the span, asks for them."""
+
+    def __init__(
+        self,
+        producer: Callable[[Delivery, Callable[[str], object]], SpanContext | None],
+        delivery: Delivery,
+        header: Callable[[str], object],
+        previous: str,
+    ) -> None:
+        self._found: list[Link] | None = None
+        self._producer, self._delivery, self._header, self._previous = producer, delivery, header, previous
+
+    def _read(self) -> list[Link]:
+        if self._found is None:
+            self._found = []
+            if (producer := self._producer(self._delivery, self._header)) is not None:
+                self._found.append(Link(producer))
+            if self._previous and (context := _span_context(self._previous)) is not None:
+                self._found.append(Link(context, _PREVIOUS))
+        return self._found
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._read())
+
+    @overload
+    def __getitem__(self, index: int) -> Link: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Link]: ...
+    def __getitem__(self, index: int | slice) -> Link | Sequence[Link]:
+        return self._read()[index]
 
 
 def _leave(run: HandlerSpan) -> None:
