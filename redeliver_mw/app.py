@@ -25,6 +25,7 @@ from .journal.records import Healthy
 from .message import Delivery, Destination
 from .policy import AnyPolicy
 from .redelivery.delays import Option
+from .runtime.app_metrics import AppMetrics
 from .runtime.engine import Engine
 from .runtime.handler import HandlerSpec
 from .runtime.partition import ProcessShare, partition_sources
@@ -42,9 +43,16 @@ from .runtime.settings import (
 )
 from .runtime.signals import run_until_signal
 from .telemetry.finding_log import log_findings
+from .telemetry.hook import TelemetryHook, TelemetrySink
+from .telemetry.trace_option import trace_sinks
 
 if TYPE_CHECKING:
     import asyncio
+
+    from opentelemetry.trace import TracerProvider
+
+    from .telemetry.prometheus import PrometheusMetrics
+    from .telemetry.traces import Traces
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +70,8 @@ class App:
     - `limbo`: the URL of a database for parked messages, such as `sqlite:///limbo.db`.
     - `limbo_delivery_retry`: how often a target may refuse a parked message before that message is given up; None: 84
       times, which takes about three days.
+    - `operations`: the URL of the store of dead letters and operations, such as `sqlite:///store.db`. The App writes
+      there what became of replayed messages, and obeys `redeliver control`.
     - `journal`: a folder for the journal; None: no journal is written.
     - `journal_healthy`: with `counts`, messages that are handled at the first attempt are counted instead of written
       one by one.
@@ -77,6 +87,10 @@ class App:
       `none`, nothing.
     - `broker_limit`: the broker's own limit of deliveries, where the broker does not report it; 0: it has none.
     - `app_name`: the name in records and dead letters; None: the name of the program.
+    - `metrics`: where to serve metrics for Prometheus, as `127.0.0.1:9400`, or a PrometheusMetrics that is served
+      elsewhere; None: there are none.
+    - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options;
+      None: there are none.
 
     Raises ConfigError for an option that cannot be used, and PolicyError for a policy that cannot be read.
     """
@@ -90,6 +104,7 @@ class App:
         allow_hot_loop: bool = False,
         limbo: str | None = None,
         limbo_delivery_retry: int | None = None,
+        operations: str | None = None,
         journal: str | os.PathLike[str] | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
@@ -103,6 +118,8 @@ class App:
         declare: Literal["own", "all", "none"] = "own",
         broker_limit: int | None = None,
         app_name: str | None = None,
+        metrics: str | PrometheusMetrics | None = None,
+        traces: bool | TracerProvider | Traces | None = None,
     ) -> None:
         """Take the options; nothing is connected, and nothing is read from the broker yet.
 
@@ -123,6 +140,7 @@ class App:
             ack_timeout=ack_timeout,
             limbo=limbo or None,
             limbo_delivery_retry=limbo_delivery_retry,
+            operations=operations or None,
             crash_safe=bool(crash_safe),
             breaker=Breaker.meant(breaker),
             broker_limit=broker_limit,
@@ -135,6 +153,9 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
+        self._tracing = trace_sinks(traces)
+        self._sinks: list[TelemetrySink] = []
+        self._metrics = AppMetrics(metrics)
         self._checked: Callable[[], object] | None = None
         self._adapter: Adapter | None = None  # set early if its capabilities were needed before the start
         self._engine: Engine | None = None
@@ -215,6 +236,21 @@ class App:
         self._hooks.append(fn)
         return fn
 
+    def measured(self) -> PrometheusMetrics:
+        """Return the App's metrics, which the caller serves: the App does not serve them itself. Before the start.
+
+        An App without `metrics=` counts from now on. Raises MissingExtra without prometheus-client.
+        """
+        self._metrics.address = None
+        return self._metrics.get()
+
+    def traced(self) -> None:
+        """Make spans by OpenTelemetry's global tracer provider, unless the App has `traces=`. Before the start.
+
+        Raises MissingExtra without opentelemetry-api.
+        """
+        self._tracing = self._tracing or trace_sinks(True)
+
     @property
     def sources(self) -> list[Destination]:
         """Return every source that has a handler."""
@@ -277,6 +313,13 @@ class App:
         message can come.
         """
         self._checked = checked
+        if self._metrics.address is not None and share.of > 1:
+            raise ConfigError(
+                f"{share.of} processes cannot serve their metrics at one address",
+                where=f"metrics={self._metrics.address}",
+                cure=f"Let their supervisor do it: redeliver run --metrics {self._metrics.address}",
+                code="option-value",
+            )
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
         self._adapter = adapter_for(self._url)
         ours, processes = partition_sources(self._specs.values(), share, self._settings, self._adapter.capabilities)
@@ -309,13 +352,16 @@ class App:
             hooks=self._hooks,
             checked=self._checked,
             drive=drive,
+            telemetry=TelemetryHook([*self._metrics.sinks, *self._tracing, *self._sinks]),
         )
         if self._given_up:
             self._engine.give_up()
         try:
+            self._metrics.start()
             self._engine.start()
         except BaseException:
             self._engine = None
+            self._metrics.close()
             raise
 
     def _findings(self) -> list[str]:
@@ -344,6 +390,7 @@ class App:
                 if self._engine is None:
                     raise ConfigError("the app is not started", cure="Call start() first", code="app-state")
                 self._report = self._engine.stop(self.stop_timeout if timeout is None else timeout)
+                self._metrics.close()
                 self._over.set()
             return self._report
 

@@ -172,6 +172,17 @@ class SupportsIdentity(Protocol):
 
 
 @runtime_checkable
+class SupportsTextLookup(Protocol):
+    """Marks a reader that finds the text of one header without reading all headers: tracing asks for every message."""
+
+    def header_text(self, native: Any, name: str, /) -> str | None:
+        """Return the header as text; None if the message does not have it, or it is no text.
+
+        The name is ASCII, of at most 128 characters. A header of that name inside a nested table may be found as well.
+        """
+
+
+@runtime_checkable
 class SupportsTwins(Protocol):
     """Marks a reader that quickly finds what identical messages have in common.
 
@@ -279,6 +290,7 @@ class Delivery:
         "reader",
         "redelivered",
         "tag",
+        "trace",
     )
 
     def __init__(
@@ -299,6 +311,7 @@ class Delivery:
         self.own_key: str | None = None  # the result of `identity.own_key`, once that was called
         self.known = False  # the interceptor tracks this delivery
         self.in_line = False  # other messages of its key wait for this one, or this one for them
+        self.trace = ""  # the span of its last attempt here, as `Past.trace`; empty if that has none
         self.outbox: RunOutbox | None = None  # the outbox of the current run; None if there was no run
         self.plan: AttemptPlan | None = (
             None  # the plan of its source when the last attempt began; None if there was none
@@ -456,6 +469,7 @@ class Past:
     state: dict[str, str] = field(default_factory=dict)
     history: tuple[Attempt, ...] = ()  # the last ten, oldest first
     original: Mapping[str, str] = field(default_factory=lambda: _NONE)  # `redeliver_original_*` as first read
+    trace: str = ""  # the span of the last attempt that has one, in the form of W3C's `traceparent`
 
 
 @dataclass(frozen=True, slots=True)

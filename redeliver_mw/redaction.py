@@ -80,6 +80,11 @@ def redact(text: str) -> str:
     return text
 
 
+def redact_bytes(data: bytes) -> bytes:
+    """Return bytes that are shown in hex, with every credential in them that is ASCII replaced by `***`."""
+    return redact(data.decode("latin-1")).encode("latin-1")
+
+
 def redact_url(url: str) -> str:
     """Return a URL, or several separated by commas, for messages and logs.
 

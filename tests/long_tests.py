@@ -26,6 +26,7 @@ FIRST = [
     "pipeline/test_quarter.py",
     "pipeline/test_drain_brokers.py",
     "operations/test_collect_brokers.py",
+    "operations/test_replay_brokers.py",
     "pipeline/backtest/test_backtest_cli.py",
     "pipeline/test_insights.py",
     "pipeline/test_replay_brokers.py",
@@ -72,6 +73,12 @@ LONG = [
         r"310-dropin|43-app",
         PAIRS,
     ),
+    LongTest(
+        "telemetry/test_real_prometheus.py",
+        "test_alerts_fire_in_an_outage_and_resolve_after_it_and_the_values_equal_the_journal_s",
+        r"activemq|artemis",
+        "the same story on the other brokers, half a minute each",
+    ),
     LongTest("adapters/stomp/test_adapter.py", "*", "own518", OTHERS_SAME),
     LongTest("adapters/stomp/test_bad_input.py", "*", "own518", OTHERS_SAME),
     LongTest("adapters/stomp/test_tls.py", "*", "own518", OTHERS_SAME),
@@ -89,7 +96,14 @@ LONG = [
     LongTest("cli/test_dead.py", "test_an_id_that_no_letter_has", OLDER, OTHERS_SAME),
     LongTest("cli/test_dead.py", "test_letters_go_back_as_they_were", OLDER, OTHERS_SAME),
     LongTest("cli/test_dead.py", "test_letters_are_listed_and_stay", OLDER, OTHERS_SAME),
+    LongTest("cli/test_dead.py", "test_letters_of_a_queue_are_chosen_in_memory", OLDER, OTHERS_SAME),
     LongTest("contract/test_too_large.py", "*", r"^3\.10-pika", OTHERS_SAME),
+    LongTest(
+        "operations/test_control_brokers.py",
+        "test_every_process_of_an_app_obeys_also_one_that_is_started_again",
+        "",
+        "it kills a process and waits for the next one; two Apps on a broker in memory stay",
+    ),
     LongTest("conventions/test_pika_conventions.py", "*", OLDER, OTHERS_SAME),
     LongTest(
         "dead_letters/test_foreign_clients.py",
@@ -175,6 +189,12 @@ LONG = [
         "test_a_collect_that_is_killed_at_random_lines_loses_nothing_and_repeats_only_what_nothing_tells_apart",
         r"^(?!(rabbitmq43|artemis244|activemq63)-1$)",
         "three kills on each broker are left; a hundred are for `make test-all`",
+    ),
+    LongTest(
+        "operations/test_write_kills.py",
+        "*",
+        "",
+        "kills of two commands take minutes; full disks and lost stores stay in `make test`",
     ),
     LongTest(
         "pipeline/test_cluster.py",

@@ -10,10 +10,14 @@ import threading
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.clock import StepWatchingClock, SystemClock
+from redeliver_mw.memory import MemoryBroker, register_broker
+from redeliver_mw.telemetry.prometheus import PrometheusMetrics
 from redeliver_mw.testing import TestApp
 from tests.brokers import Broker
 
@@ -78,6 +82,35 @@ def test_memory_is_flat_over_a_hundred_thousand_messages() -> None:
     assert growth < 2 * 2**20
 
 
+def test_metrics_cost_a_healthy_message_less_than_three_microseconds() -> None:
+    """From the moment before its handler to the moment when its settlement is handed to the driver."""
+    without = min(microseconds_for_a_message(None) for _ in range(5))
+    counting = min(microseconds_for_a_message(PrometheusMetrics()) for _ in range(5))
+    print(f"\n{without:.2f} us without metrics, {counting - without:.2f} us more with them")
+    assert counting - without < 3.0
+
+
+def microseconds_for_a_message(metrics: PrometheusMetrics | None) -> float:
+    """Processor time for one message, without handler, driver and journal."""
+    app = App("memory://", metrics=metrics)
+    app.handler("orders")(lambda delivery: None)
+    with TestApp(app) as test:
+        engine = test.app._engine
+        assert engine is not None
+        assert engine.runner is not None
+        engine.runner._clock = StepWatchingClock(SystemClock())  # what a clock costs is a part of it
+        engine.runner._adapter.settle = lambda *_, **__: None  # type: ignore[method-assign]  # as a driver that batches
+        (generation,) = engine.runner._live
+        source: Any = test.app.sources[0]
+        deliveries = [Delivery(source, generation, n, False, None, None) for n in range(20_000)]  # type: ignore[arg-type]  # never read
+        begin, ended = engine.runner.begin, engine.runner.ended
+        began = time.thread_time()
+        for delivery in deliveries:
+            begin(delivery)
+            ended(delivery, None)
+        return (time.thread_time() - began) / len(deliveries) * 1e6
+
+
 @pytest.mark.broker
 def test_an_idle_app_uses_next_to_no_processor_time_and_few_threads(rabbitmq43: Broker, tmp_path: Path) -> None:
     app = App(rabbitmq43.url, declare="all", journal=tmp_path, policy=RedeliveryPolicy(dead_after=2, backoff=0.3))
@@ -96,3 +129,24 @@ def test_an_idle_app_uses_next_to_no_processor_time_and_few_threads(rabbitmq43: 
         print(f"\nidle: {share:.2%} of a core, {threads} threads")
         assert share < 0.02
         assert threads <= 4  # the connection's, two workers, the journal's
+
+
+def test_the_link_to_a_store_costs_an_idle_app_one_thread_and_next_to_no_processor_time(tmp_path: Path) -> None:
+    broker = MemoryBroker("rabbitmq")
+    broker.declare("orders")
+    register_broker("costs", broker)
+
+    def threads(app: App, seconds: float) -> tuple[int, float]:
+        """Return how many threads an App has, and the share of a core that it uses while it is idle."""
+        app.handler("orders")(lambda delivery: None)
+        before = threading.active_count()
+        with app:
+            began, cpu, found = time.monotonic(), time.process_time(), threading.active_count() - before
+            app.wait(seconds)
+            return found, (time.process_time() - cpu) / (time.monotonic() - began)
+
+    alone, _ = threads(App("memory://costs"), 0.1)
+    linked, share = threads(App("memory://costs", operations=f"sqlite:///{tmp_path}/store.db"), 3.0)
+    print(f"\nidle and linked: {share:.2%} of a core, {linked - alone} thread more")
+    assert linked == alone + 1
+    assert share < 0.02

@@ -60,6 +60,19 @@ class PikaReader:
         except NotEncodable as error:
             raise NotCopyable(f"a header cannot be sent again as it is: {error}") from None
 
+    def header_text(self, native: Native, name: str, /) -> str | None:
+        """Return the text of one header: as it is on the wire, its name, an S, four bytes of its length, the text."""
+        properties = native[1]
+        if not isinstance(properties, RawProperties) or properties.raw is None:
+            value = (properties.headers or {}).get(name)
+            return value if isinstance(value, str) else None
+        raw = properties.raw
+        begin = raw.find(b"%c%bS" % (len(name), name.encode()))
+        if begin < 0:
+            return None
+        begin += len(name) + 6
+        return raw[begin : begin + int.from_bytes(raw[begin - 4 : begin], "big")].decode("utf-8", "replace")
+
     def properties(self, native: Native, /) -> Properties:
         p = native[1]
         return Properties(

@@ -51,7 +51,7 @@ def check(
 def _print_map(policies: PolicyMap) -> None:
     count = len(policies.entries)
     print(f"valid {policies.language}: {count} {'entry' if count == 1 else 'entries'} and a default")
-    rows = [(name, found.version, describe(found)) for name, found in _whole(policies)]
+    rows = [(name, found.version, describe(found)) for name, found in whole_policies(policies)]
     print_table(("destination", "version", "policy"), [*rows, _default(policies)])
 
 
@@ -64,7 +64,7 @@ def _json(policies: PolicyMap, findings: list[str]) -> dict[str, Any]:
         "valid": True,
         "language": policies.language,
         **_facts(policies.default),
-        "entries": [{"destination": name, **_facts(found)} for name, found in _whole(policies)],
+        "entries": [{"destination": name, **_facts(found)} for name, found in whole_policies(policies)],
         "warnings": [redact(text) for text in findings],
     }
 
@@ -85,8 +85,8 @@ def _facts_of(arm: Arm) -> dict[str, Any]:
     return {"share": arm.propensity, **facts}
 
 
-def _whole(policies: PolicyMap) -> Iterator[tuple[str, RedeliveryPolicy]]:
-    # the effective value of each entry, with values that the entry takes over from others
+def whole_policies(policies: PolicyMap) -> Iterator[tuple[str, RedeliveryPolicy]]:
+    """Yield each entry, and its effective policy, with the values that the entry takes over from others."""
     flat, lost = flattened(policies)
     for entry in reversed(flat.entries):
         if isinstance(entry.given, RedeliveryPolicy):

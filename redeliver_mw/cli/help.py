@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 
 TASKS = (
     ("Policies", ("check", "explain", "convert")),
-    ("Consumers", ("run", "doctor")),
-    ("Failed messages", ("dead", "limbo")),
+    ("Consumers", ("run", "control", "doctor")),
+    ("Failed messages", ("dead", "limbo", "api")),
     ("Months of failures, with Spark", ("pipeline",)),
 )
 

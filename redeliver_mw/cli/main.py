@@ -17,13 +17,13 @@ from typing import Annotated
 
 import typer
 
-from . import check, convert, dead, doctor, explain, limbo
+from . import api, check, control, convert, dead, doctor, explain, limbo
 from . import run as run_command
 from .exit_codes import verdict
 from .help import CommandsByTask
 from .pipeline import main as pipeline_main
 
-COMMANDS = (check, explain, convert, run_command, doctor, dead, limbo, pipeline_main)
+COMMANDS = (check, explain, convert, run_command, doctor, control, dead, limbo, api, pipeline_main)
 
 app = typer.Typer(
     name="redeliver",

@@ -5,21 +5,21 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+from ..dead_letters.shown import body_of as body_of
+from ..dead_letters.shown import headers_shown as headers_shown
+from ..dead_letters.shown import history_as_json as history_as_json
 from ..message import Delivery
-from ..redaction import MARK, redact, visible
+from ..redaction import visible
 from ..redelivery.history import AttemptHistory
-from ..storage.header_values import without_class
 
 CUT = 80  # characters of a text in a table
 SHORT_ID = 8  # characters of an id in a table, if that is enough
-HEX_BYTES = 256  # of a body that is not text
 _STEERING = re.compile(
     r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )  # characters that are escaped in JSON
@@ -81,10 +81,6 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
     return {id_: plain(id_[:length]) for id_, length in need.items()}
 
 
-def history_as_json(attempts: AttemptHistory) -> list[dict[str, Any]]:
-    return [{"at_s": a.at_us / 1e6, "fingerprint": a.fingerprint, "host": a.host, "delay_s": a.delay} for a in attempts]
-
-
 def print_history(attempts: AttemptHistory) -> None:
     """Print a table of a letter's last attempts, oldest first; nothing if there are none."""
     rows = [
@@ -98,42 +94,3 @@ def print_history(attempts: AttemptHistory) -> None:
 def headers_of(delivery: Delivery) -> dict[str, Any]:
     """Return all headers, redacted, as JSON values."""
     return headers_shown(delivery.headers)
-
-
-def headers_shown(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return headers as JSON values; secrets in names and values are hidden."""
-    return {redact(name): _value(value, secret=_is_telling(name)) for name, value in headers.items()}
-
-
-def body_of(body: bytes) -> dict[str, str]:
-    """Return the `body` as redacted text if it is UTF-8, else its beginning in hex.
-
-    `body_encoding` gives the encoding.
-    """
-    try:
-        return {"body": redact(body.decode("utf-8")), "body_encoding": "utf-8"}
-    except UnicodeDecodeError:
-        more = f" … {len(body)} bytes" if len(body) > HEX_BYTES else ""
-        return {"body": body[:HEX_BYTES].hex(" ") + more, "body_encoding": "hex"}
-
-
-def _is_telling(name: str) -> bool:
-    """Return whether a name indicates that its value is a secret."""
-    return MARK in redact(f"{name}=x")
-
-
-def _value(value: Any, *, secret: bool) -> Any:
-    """Return the value as a JSON value; a secret, and everything nested in it, becomes `***`."""
-    value = without_class(value)
-    if isinstance(value, list):
-        return [_value(item, secret=secret) for item in value]
-    if isinstance(value, dict):
-        named = ((str(without_class(key)), item) for key, item in value.items())
-        return {redact(key): _value(item, secret=secret or _is_telling(key)) for key, item in named}
-    if isinstance(value, bool | None):
-        return value
-    if secret:
-        return MARK if value not in ("", b"") else ""
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return redact(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value))

@@ -41,12 +41,18 @@ def reference() -> str:
 
 
 def _command(command: Any, parent: Any, path: str) -> Iterator[str]:
-    """Yield the lines of a command; of a group, those of each of its commands."""
+    """Yield the lines of a command; of a group, those of its own, if it does something alone, and of its commands."""
     context = type(parent)(command, info_name=command.name, parent=parent, resilient_parsing=True)
+    if not hasattr(command, "commands") or command.invoke_without_command:
+        yield from _section(command, context, path)
     if hasattr(command, "commands"):
+        given = " ".join((path, *(one.metavar for one in command.params if one.param_type_name == "argument")))
         for inner in command.commands.values():
-            yield from _command(inner, context, f"{path} {inner.name}")
-        return
+            yield from _command(inner, context, f"{given} {inner.name}")
+
+
+def _section(command: Any, context: Any, path: str) -> Iterator[str]:
+    """Yield the lines that describe what a command does, and how it is called."""
     yield from (f"### {path}", "", *_paragraphs(command.help), "")
     yield from ("```text", " ".join((path, *command.collect_usage_pieces(context))), "```", "")
     rows = [record for one in command.get_params(context) if (record := one.get_help_record(context))]

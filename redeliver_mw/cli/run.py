@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,9 +14,10 @@ from ..app import App
 from ..errors import ConfigError
 from ..processes.child_process import supervise
 from ..runtime.connection_health import not_ready
-from ..runtime.health_server import HealthAddress, serving_health
+from ..runtime.health_pages import health_pages
+from ..telemetry.page_server import Page, ServedPages, ServerAddress, serving
+from ..telemetry.served import PATH
 from .app_loader import find_app
-from .child import REPORTS
 from .help import example
 from .logs import LogFormat, show_logs
 
@@ -27,6 +29,14 @@ Processes = Annotated[
 Health = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Answer /live and /ready there over HTTP, for all processes")
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Answer /metrics there for Prometheus, for all processes"),
+]
+
+Traces = Annotated[
+    bool, typer.Option("--traces", help="Make spans by OpenTelemetry's global tracer provider, in all processes")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,33 +45,75 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    target: AppLocation, log_format: Format = LogFormat.console, processes: Processes = None, health: Health = None
+    target: AppLocation,
+    log_format: Format = LogFormat.console,
+    processes: Processes = None,
+    health: Health = None,
+    metrics: Metrics = None,
+    traces: Traces = False,
 ) -> None:
     """Run an App until SIGTERM or SIGINT; it then finishes what is in hand. A second signal stops at once."""
     if processes is not None and processes < 1:
         raise ConfigError(
             f"{processes} processes consume nothing", where="--processes", cure="Write 1 or more", code="option-value"
         )
-    address = None if health is None else HealthAddress.parse(health)
+    addresses = Addresses(_address(health, "--health"), _address(metrics, "--metrics"))
     show_logs(log_format)
     if processes is None:
-        _run_one(target, address)
+        _run_one(target, addresses, traces=traces)
     else:
-        _run_several(target, log_format, processes, address)
+        _run_several(target, log_format, processes, addresses, traces=traces)
 
 
-def _run_one(target: str, address: HealthAddress | None) -> None:
+class Addresses(NamedTuple):
+    """Holds where health and metrics are served; None: nowhere."""
+
+    health: ServerAddress | None
+    metrics: ServerAddress | None
+
+
+def _address(text: str | None, option: str) -> ServerAddress | None:
+    return None if text is None else ServerAddress.parse(text, option)
+
+
+def _run_one(target: str, addresses: Addresses, *, traces: bool) -> None:
     found: list[App] = []  # empty until the import is done
-    with serving_health(address, lambda: not_ready(found[0].health() if found else {"started": False})):
-        found.append(find_app(target))
-        found[0].run()
+    with serving(
+        _served(addresses.health, "--health", health_pages(lambda: not_ready(_health(found)))),
+        _served(addresses.metrics, "--metrics", _metrics_pages(found) if addresses.metrics else {}),
+    ):
+        app = find_app(target)
+        if addresses.metrics is not None:
+            app.measured()
+        if traces:
+            app.traced()
+        found.append(app)
+        app.run()
 
 
-def _run_several(target: str, log_format: LogFormat, processes: int, address: HealthAddress | None) -> None:
+def _served(address: ServerAddress | None, option: str, pages: Mapping[str, Page]) -> ServedPages | None:
+    return None if address is None else ServedPages(address, option, pages)
+
+
+def _health(found: Sequence[App]) -> dict[str, Any]:
+    return found[0].health() if found else {"started": False}
+
+
+def _metrics_pages(found: Sequence[App]) -> Mapping[str, Page]:
+    """Return the page of the metrics, which is empty until there is an App. Raises MissingExtra."""
+    from ..telemetry.prometheus import PrometheusMetrics  # needs an extra
+
+    nothing = PrometheusMetrics()
+    return {PATH: lambda accept: (found[0].measured() if found else nothing).page(accept)}
+
+
+def _run_several(target: str, log_format: LogFormat, processes: int, addresses: Addresses, *, traces: bool) -> None:
     # -P, because `find_app` puts the current folder on the path.
-    reports = "silent" if address is None else REPORTS
-    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports]
-    code, message = supervise(command, processes, address)
+    wanted = [name for name, address in addresses._asdict().items() if address is not None]
+    wanted += ["traces"] if traces else []
+    telemetry = ",".join(wanted) or "silent"
+    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, telemetry]
+    code, message = supervise(command, processes, addresses.health, addresses.metrics)
     if message:
         print(f"error: {message}", file=sys.stderr)
     if code:

@@ -1,14 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Implements the commands of `redeliver dead` that work on the store: collect, groups, and list and show of a store."""
+"""Implements `redeliver dead groups`, and `redeliver dead list` and `show` of a store."""
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,10 +14,9 @@ import typer
 from ..errors import ConfigError, counted
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
-from .arguments import Json, Url, read_url
-from .logs import quiet_drivers
+from .arguments import Json, read_url
+from .bodies import body_as_json, check_form, decoder_of, print_body
 from .output import (
-    body_of,
     cut,
     headers_shown,
     history_as_json,
@@ -30,10 +27,13 @@ from .output import (
     short_ids,
     when,
 )
-from .signals import ended_by_signals
+from .selection import OfGroup, OfQueue, Since, State, Where, key_of, selection_of, sort_of
+from .shown_notes import last_note, note_as_json, print_notes
 
 if TYPE_CHECKING:
-    from ..operations import Collected, Store, StoredLetter
+    from ..operations import Group, Selection, Store, StoredLetter
+    from ..operations.notes import Note
+    from ..operations.selection import GroupKey
 
 PART, INTERRUPTED = 3, 130
 
@@ -45,119 +45,85 @@ StoreUrl = Annotated[
         help="The store's, or env:NAME; else REDELIVER_STORE, else a file in your state folder",
     ),
 ]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE", help="The dead-letter queues")]
-CollectLimit = Annotated[int | None, typer.Option("--limit", help="At most so many letters in all, from 1 on")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on with letters that come later, until Ctrl-C")]
-OfQueue = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Of a store: letters of this queue only")]
 Cursor = Annotated[str | None, typer.Option("--cursor", help="Of a store: where the page before ended, as printed")]
 By = Annotated[str, typer.Option("--by", help="fingerprint, source, error, app or day")]
 GroupLimit = Annotated[int | None, typer.Option("--limit", help="At most so many groups, from 1 on; the largest")]
-
-
-def collect(
-    url: Url,
-    queues: Queues,
-    store: StoreUrl = None,
-    limit: CollectLimit = None,
-    follow: Follow = False,
-    as_json: Json = False,
-) -> None:
-    """Move dead letters from their queues into the store: stored there first, then taken off the queue."""
-    from ..operations import collect as run
-    from ..operations.collect import queues_of
-
-    quiet_drivers()
-    check_limit(limit)
-    if follow and limit is not None:
-        raise ConfigError(
-            "a collect with --follow has no end", where="--limit", cure="Leave one of them out", code="option-value"
-        )
-    address = read_url(url)
-    queues_of(address, queues)  # wrong names make no file
-    stop = threading.Event()
-    with opened(store, create=True) as there, ended_by_signals(stop.set):
-        if follow and sys.stderr.isatty():
-            print("collecting until Ctrl-C", file=sys.stderr)
-        with _telling() as tell:
-            done = run(address, queues, there, limit=limit, follow=follow, stop=stop, progress=tell)
-        if as_json:
-            print_json({**asdict(done), "queues": [_queue_as_json(one) for one in done.queues], "store": there.where})
-        else:
-            _print_collected(done, there)
-        for line in _remarks(done, follow):
-            print(line, file=sys.stderr)
-    if done.stopped:
-        raise typer.Exit(INTERRUPTED)
-    if not done.whole:
-        raise typer.Exit(PART)
 
 
 def groups(
     store: StoreUrl = None,
     by: By = "fingerprint",
     queue: OfQueue = None,
+    where: Where = None,
+    since: Since = None,
+    state: State = None,
+    group: OfGroup = None,
     limit: GroupLimit = None,
     as_json: Json = False,
 ) -> None:
     """List groups of the letters in a store that have something in common, the largest first."""
+    selection = selection_of(queue=queue, where=where, since=since, state=state, group=group)
+    list_groups(store, key_of(by, "--by"), selection, limit, as_json)
+
+
+def list_groups(store: str | None, key: GroupKey, selection: Selection, limit: int | None, as_json: bool) -> None:
+    """Print groups of the letters that a selection means, the largest first."""
     from ..operations import groups as found_groups
-    from ..operations.listing import GROUP_KEYS, GROUPS
+    from ..operations.listing import GROUPS
+    from ..operations.notes import notes_on
 
     check_limit(limit)
-    key = next((one for one in GROUP_KEYS if one == by), None)
-    if key is None:
-        raise ConfigError(
-            f"there are no groups by {by!r}",
-            where="--by",
-            cure=f"Write one of {', '.join(GROUP_KEYS)}",
-            code="option-value",
-        )
     with opened(store) as there:
-        found = found_groups(there, key, queue=queue, limit=limit or GROUPS)
+        found = found_groups(there, key, selection, limit=limit or GROUPS)
+        written = notes_on(there, key, [one.key or "" for one in found])
     if as_json:
-        print_json(
-            [
-                {
-                    by: redact(one.key) if one.key is not None else None,
-                    "letters": one.letters,
-                    "first_s": one.first_us / 1e6,
-                    "last_s": one.last_us / 1e6,
-                    "error_type": redact(one.error_type or "") or None,
-                }
-                for one in found
-            ]
-        )
+        print_json([_group_as_json(key, one, written.get(one.key or "", ())) for one in found])
         return
     rows = [
         (
             str(one.letters),
             cut(plain(redact(one.key))) if one.key is not None else "none",
-            *((cut(plain(redact(one.error_type or ""))),) if by == "fingerprint" else ()),
+            *((cut(plain(redact(one.error_type or ""))),) if key == "fingerprint" else ()),
             when(one.first_us / 1e6),
             when(one.last_us / 1e6),
+            *((last_note(written.get(one.key or "", ())),) if written else ()),
         )
         for one in found
     ]
-    errors = ("error",) if by == "fingerprint" else ()
-    print_table(("letters", by, *errors, "first died", "last died"), rows, right={0})
+    errors = ("error",) if key == "fingerprint" else ()
+    names = ("letters", key, *errors, "first died", "last died", *(("note",) if written else ()))
+    print_table(names, rows, right={0})
 
 
-def list_store(store: str | None, queue: str | None, limit: int | None, cursor: str | None, as_json: bool) -> None:
-    """Print a page of the letters that wait in a store, the newest first."""
+def list_store(
+    store: str | None,
+    selection: Selection,
+    sort: str | None,
+    limit: int | None,
+    cursor: str | None,
+    as_json: bool,
+) -> None:
+    """Print a page of the letters of a store that a selection means."""
     from ..operations import counts, page
     from ..operations.listing import PAGE
+    from ..operations.notes import LETTER, notes_on
 
     check_limit(limit)
+    order = sort_of(sort)
     with opened(store) as there:
-        found = page(there, queue=queue, limit=limit or PAGE, cursor=cursor)
-        waiting = counts(there).get("waiting", 0)
+        found = page(there, selection, sort=order, limit=limit or PAGE, cursor=cursor)
+        number = counts(there)
+        written = notes_on(there, LETTER, [one.dl_id for one in found.letters])
     if as_json:
-        print_json({"letters": [_as_json(one) for one in found.letters], "next_cursor": found.next_cursor})
+        listed = [_as_json(one) | _notes_as_json(written.get(one.dl_id, ())) for one in found.letters]
+        print_json({"letters": listed, "next_cursor": found.next_cursor})
         return
     ids = short_ids([one.dl_id for one in found.letters])
+    states = selection.state is None
     rows = [
         (
             ids[one.dl_id],
+            *((one.state,) if states else ()),
             plain(redact(one.queue)),
             plain(redact(one.source or one.problem)),
             cut(plain(redact(one.reason))),
@@ -165,44 +131,68 @@ def list_store(store: str | None, queue: str | None, limit: int | None, cursor: 
             _error(one),
             when(one.died_us / 1e6),
             str(one.body_bytes),
+            *((last_note(written.get(one.dl_id, ())),) if written else ()),
         )
         for one in found.letters
     ]
-    print_table(("id", "queue", "from", "reason", "failures", "error", "died", "bytes"), rows, right={4, 7})
-    print(f"{counted(len(rows), 'letter')} of {waiting} that wait in the store")
+    names = ("id", *(("state",) if states else ()), "queue", "from", "reason", "failures", "error", "died", "bytes")
+    names += ("note",) if written else ()
+    print_table(names, rows, right={names.index("failures"), names.index("bytes")})
+    print(f"{counted(len(rows), 'letter')} of {_all_of(selection, number)}")
     if found.next_cursor is not None:
         print(f"more: --cursor {found.next_cursor}", file=sys.stderr)
 
 
-def show_store(store: str | None, id_: str | None, as_json: bool) -> None:
-    """Print the headers and the body of one letter of a store: the one with this id, or the newest one."""
+def show_store(
+    store: str | None,
+    id_: str | None,
+    selection: Selection,
+    sort: str | None,
+    form: str | None,
+    decode: str | None,
+    as_json: bool,
+) -> None:
+    """Print the headers and the body of one letter of a store: the one with this id, or the first of a selection."""
     from ..operations import page, show
+    from ..operations.notes import notes_about
     from ..redelivery import history
 
     if id_ is not None and not id_.strip():
         raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`", code="option-value")
+    order = sort_of(sort)
+    check_form(form)
+    decoder = decoder_of(decode)
     with opened(store) as there:
         if id_ is None:
-            newest = page(there, limit=1).letters
-            if not newest:
-                print("no letter waits in the store", file=sys.stderr)
+            first = page(there, selection, sort=order, limit=1).letters
+            if not first:
+                print(_none_found(selection), file=sys.stderr)
                 return
-            id_ = newest[0].dl_id
+            id_ = first[0].dl_id
         found = show(there, id_)
-    letter, body = found.letter, body_of(found.packed.body)
+        written = notes_about(there, found.letter)
+    letter = found.letter
     attempts = history.read(found.headers.get(HISTORY, ""))
     headers = headers_shown(found.headers)
     if as_json:
-        print_json(_as_json(letter) | {"history": history_as_json(attempts), "headers": headers, **body})
+        body = body_as_json(found.packed.body, decoder) if found.whole else {"body_removed": True}
+        more = {"history": history_as_json(attempts), "headers": headers, **_notes_as_json(written), **body}
+        print_json(_as_json(letter) | more)
+        if "decode_error" in body:
+            raise typer.Exit(PART)
         return
     place = plain(redact(letter.source or letter.problem))
     print(f"letter {letter.dl_id}, from {place}, {counted(letter.body_bytes, 'byte')}, {letter.state}")
     print(f"  (lay in {plain(redact(letter.queue))} of {plain(letter.broker)}, digest {letter.digest[:16]})")
+    print_notes(written)
     for name, value in sorted(headers.items()):
         if name != HISTORY or not attempts:
             print(f"  {plain(name)}: {plain(str(value))}")
     print_history(attempts)
-    print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
+    if not found.whole:
+        print("\nits body was removed from the store")
+    elif not print_body(found.packed.body, form, decoder):
+        raise typer.Exit(PART)
 
 
 # -- input ------------------------------------------------------------------------------------------
@@ -228,60 +218,32 @@ def check_limit(limit: int | None) -> None:
 # -- output -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _telling() -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Yield a function that shows the number of collected letters on stderr, or None if stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        bars: dict[str, TaskID] = {}
-
-        def tell(queue: str, taken: int, of: int | None) -> None:
-            if queue not in bars:
-                bars[queue] = shown.add_task(plain(queue), total=of)
-            shown.update(bars[queue], completed=taken, total=of)
-
-        yield tell
+def _all_of(selection: Selection, number: dict[Any, int]) -> str:
+    """Return how many letters there are in the state that is listed, whatever else is asked for."""
+    if selection.state is None:
+        return f"{sum(number.values())} in the store"
+    many = number.get(selection.state, 0)
+    return f"{many} that wait in the store" if selection.state == "waiting" else f"{many} that are {selection.state}"
 
 
-def _print_collected(done: Collected, store: Store) -> None:
-    rows = [
-        (
-            plain(one.queue),
-            "" if one.found is None else str(one.found),
-            str(one.collected),
-            str(one.again),
-            str(one.stay),
-        )
-        for one in done.queues
-    ]
-    print_table(("queue", "found", "collected", "in the store before", "stay"), rows, right={1, 2, 3, 4})
-    total = sum(one.collected for one in done.queues)
-    print(f"{counted(total, 'letter')} collected into {store.where}, operation {done.operation}")
+def _none_found(selection: Selection) -> str:
+    if selection.state == "waiting" and not (selection.where or selection.since_us or selection.group):
+        return "no letter waits in the store"
+    return "no letter of the store is meant by that" + ("" if selection.state is None else f" and is {selection.state}")
 
 
-def _remarks(done: Collected, follow: bool) -> Iterator[str]:
-    for one in done.queues:
-        for why, number in one.reasons.items():
-            letters = "1 letter stays" if number == 1 else f"{number} letters stay"
-            yield f"note: {letters} in {plain(one.queue)}: {plain(redact(why))}"
-        if one.rest:
-            yield f"ended early: {plain(redact(one.rest))}; the other letters are still in {plain(one.queue)}"
-    if done.stopped:
-        left = "letters that come later stay" if follow else "the other letters are still"
-        yield f"interrupted: {left} in their queues. To go on, run the same command again"
+def _notes_as_json(notes: Sequence[Note]) -> dict[str, Any]:
+    return {"notes": [note_as_json(one) for one in notes]}
 
 
-def _queue_as_json(one: Any) -> dict[str, Any]:
-    given = asdict(one)
-    return given | {
-        "reasons": {redact(why): number for why, number in one.reasons.items()},
-        "rest": redact(one.rest) or None,
+def _group_as_json(by: GroupKey, one: Group, notes: Sequence[Note]) -> dict[str, Any]:
+    return {
+        by: redact(one.key) if one.key is not None else None,
+        "letters": one.letters,
+        "first_s": one.first_us / 1e6,
+        "last_s": one.last_us / 1e6,
+        "error_type": redact(one.error_type or "") or None,
+        **_notes_as_json(notes),
     }
 
 

@@ -75,9 +75,8 @@ def copy_of(
     """
     delivery = unpack(packed, reader)
     out = sent_back(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)
-    out = replace(out, duplicate_salt=salt)
-    if not isinstance(reader, SupportsImages):
-        out = replace(out, origin=None)  # no broker has the letter, so a lost link has no consequence for it
+    # A copy without an image needs no origin: no broker has the letter, so a lost link has no consequence for it.
+    out = replace(out, duplicate_salt=salt, origin=out.origin if _has_images(type(reader)) else None)
     return out if edits is None else _edited(out, edits)
 
 
@@ -91,6 +90,12 @@ def _packing(reader: MessageReader, dlq: Destination) -> SupportsPacking:
 def _packs(reader: type[MessageReader]) -> bool:
     """Return whether the reader is `SupportsPacking`. Cached, because a protocol check takes longer than packing."""
     return issubclass(reader, SupportsPacking)
+
+
+@cache
+def _has_images(reader: type[MessageReader]) -> bool:
+    """Return whether the reader is `SupportsImages`. Cached for the same reason."""
+    return issubclass(reader, SupportsImages)
 
 
 def _edited(out: Outgoing, edits: Edits) -> Outgoing:

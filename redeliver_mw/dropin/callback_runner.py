@@ -30,6 +30,7 @@ from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.outbox import CLOSED, Outbox, SendRules, close_outbox
 from ..redelivery.plan import SourcePlan
+from ..telemetry.state import ConsumerDescription, ConsumerState, SourceState
 from .bounded_log import BoundedLog
 from .callback_settlements import ACK, RefusedHere, Requeued
 from .command_executor import DropinCommandExecutor
@@ -69,8 +70,9 @@ class CallbackRunner(ABC):
         self._plans: dict[Destination, SourcePlan] = {}
         self._ledgers: dict[Destination, Ledger] = {}
         self._scopes: dict[int, SettlementScope] = {}  # by generation
+        self._sources: dict[int, Destination] = {}  # by generation
         self._consumer = ConsumerInfo(terms.app_name, terms.host, connection.broker, capabilities.broker_kind)
-        self._recorder = terms.recorder
+        self._recorder, self._telemetry = terms.recorder, terms.telemetry
         self._clock, self._rng = clock or SystemClock(), random.Random()
         # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.
         self._interceptor = Interceptor(
@@ -93,6 +95,8 @@ class CallbackRunner(ABC):
         self._refusals: set[str] = set()  # that were logged
         self._late = BoundedLog(log)
         self._windows = WindowWatch(self._scopes, self._later)
+        if self._telemetry.started is not None:
+            self._telemetry.started(self)
 
     @property
     def over(self) -> bool:
@@ -105,6 +109,29 @@ class CallbackRunner(ABC):
         self._executor.move_to(connection, publisher)
         self._queue.start_over()
         self._windows.stop()
+
+    def telemetry_description(self) -> ConsumerDescription:
+        """Return the broker and its dialect. Any thread."""
+        return ConsumerDescription(
+            self.capabilities.dialect, self.capabilities.broker_kind, self._user_connection.broker
+        )
+
+    def telemetry_state(self) -> ConsumerState:
+        """Return the present state of the sources and of the user's connection. Any thread."""
+        halted = self._queue.halted
+        sources = {}
+        for source, plan in list(self._plans.items()):
+            budget = self._interceptor.budget_of(source)
+            paused = "its messages cannot leave, or too many are held" if source in halted else ""
+            held, taken, size = budget.counts()
+            version = plan.signature.policy_version
+            unsettled = sum(len(scope.unsettled(n)) for n, scope in self._live(source))
+            sources[source] = SourceState(max(0, unsettled - held), held, taken, size, paused, policy_version=version)
+        return ConsumerState(sources, {"consume": self._user_connection.is_open})
+
+    def _live(self, source: Destination) -> list[tuple[int, SettlementScope]]:
+        """Return the live generations of a source, with their scopes. Any thread."""
+        return [(n, scope) for n, scope in list(self._scopes.items()) if self._sources.get(n) == source]
 
     def _schedule_wait(self, source: Destination, seconds: float) -> float:
         return self._publisher.schedule_wait(source, seconds)
@@ -167,7 +194,10 @@ class CallbackRunner(ABC):
         if source not in self._plans:
             self.learn(source)
         generation = scope.generation(consumer, self)
-        self._scopes[generation] = scope
+        if generation not in self._scopes:
+            self._scopes[generation], self._sources[generation] = scope, source
+            if self._telemetry.subscribed is not None:
+                self._telemetry.subscribed(source, self._now())
         return generation
 
     def arrived(self, run: CallbackRun) -> None:
@@ -215,10 +245,21 @@ class CallbackRunner(ABC):
         run.order = next(_orders)
         run.settlement, run.before, run.since = None, sys.exc_info()[1], self._now().mono
         run.delivery.outbox = Outbox(self.send_rules)
+        run.announced = True
+        if self._telemetry.run_begins is not None:
+            self._telemetry.run_begins(run.delivery)
+
+    def goes_on(self, run: CallbackRun) -> None:
+        """Announce that the run goes on in a task, which was just made."""
+        if self._telemetry.run_goes_on is not None:
+            self._telemetry.run_goes_on(run.delivery)
 
     def ended(self, run: CallbackRun, error: BaseException | None) -> None:
         """Take the end of a callback; its own settlement, if it gave one, comes before how it ended."""
-        run.inside = False
+        run.inside = run.announced = False
+        if self._telemetry.healthy_run_ended is not None:
+            at = self._now()
+            self._telemetry.healthy_run_ended(run.delivery, error, at, at.mono - run.since)
         settlement = run.settlement
         if settlement is ACK:
             if error is not None:
@@ -243,10 +284,16 @@ class CallbackRunner(ABC):
 
     def leave(self, run: CallbackRun) -> None:
         """Leave a delivery unsettled: neither success nor failure."""
+        self._announce_no_result(run)
         run.in_hand = run.inside = False
         run.delivery.outbox = CLOSED
         if run.delivery.known:
             self._feed(NotRun(run.delivery, self._now()))
+
+    def _announce_no_result(self, run: CallbackRun) -> None:
+        if run.announced and self._telemetry.run_cancelled is not None:
+            self._telemetry.run_cancelled(run.delivery)
+        run.announced = False
 
     def _handled(self, run: CallbackRun) -> None:
         run.in_hand = False
@@ -254,10 +301,15 @@ class CallbackRunner(ABC):
         ran = at.mono - run.since
         sends, delivery.outbox = close_outbox(delivery), CLOSED
         if delivery.known or sends:
+            if self._telemetry.tracked_run_ended is not None:
+                self._telemetry.tracked_run_ended(delivery, None, at, ran)
             self._feed(HandlerSucceeded(delivery, at, ran, sends))
-        elif run.scope.settle(delivery, "accepted") and self._recorder.wanted:
-            plan = self._plans[delivery.destination]
-            self._recorder.healthy(delivery, self._consumer, plan, at.us, round(ran * 1e6))
+        elif run.scope.settle(delivery, "accepted"):
+            if self._telemetry.handled is not None:
+                self._telemetry.handled(delivery, at, ran)
+            if self._recorder.wanted:
+                plan = self._plans[delivery.destination]
+                self._recorder.healthy(delivery, self._consumer, plan, at.us, round(ran * 1e6))
 
     def refused(self, run: CallbackRun, error: RefusedHere) -> None:
         """Log, once, that the code asked for what a wrapper cannot do. The message did not fail; it stays unsettled."""
@@ -275,7 +327,10 @@ class CallbackRunner(ABC):
             # The policy decides by the exception, unless it ignores that type: a nack is never turned into an ack.
             decision = self._plans[run.delivery.destination].policy.decide(1, 0.0, shown)
             error = error if isinstance(decision, Accept) else shown
-        self._feed(HandlerFailed(run.delivery, error, describe(shown), at, self._rng.random(), at.mono - run.since))
+        ran = at.mono - run.since
+        if self._telemetry.tracked_run_ended is not None:
+            self._telemetry.tracked_run_ended(run.delivery, error, at, ran)
+        self._feed(HandlerFailed(run.delivery, error, describe(shown), at, self._rng.random(), ran))
         if run.scope.is_retired(run.delivery.generation):
             self._feed(ConsumerRetired(run.delivery.generation))
 
@@ -322,12 +377,17 @@ class CallbackRunner(ABC):
     def lost(self, generation: int, runs: list[CallbackRun]) -> None:
         """Forget a lost generation. Only a callback that is not over yet still has a result."""
         self._scopes.pop(generation, None)
+        source = self._sources.pop(generation, None)
         self._publisher.forget(generation)
         self._queue.drop(generation)
         self._feed(GenerationLost(generation, [t.delivery for t in runs if t.inside and t.in_hand]))
         for run in runs:
-            if not run.inside and run.delivery.known:
-                self._feed(NotRun(run.delivery, self._now()))
+            if not run.inside:
+                self._announce_no_result(run)
+                if run.delivery.known:
+                    self._feed(NotRun(run.delivery, self._now()))
+        if self._telemetry.subscription_lost is not None and source is not None:
+            self._telemetry.subscription_lost(source, None)
         if self.terms.failures is not None:
             self.terms.failures.flush()  # the timers of a closed connection never come
 

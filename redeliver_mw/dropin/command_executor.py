@@ -36,6 +36,7 @@ from ..redelivery.commands import (
     TransactionAnswered,
     copy_answered,
 )
+from ..telemetry.transfers import announcing_copy, announcing_settlement, announcing_transaction
 from .copy_publisher import CopyPublisher, UserConnection
 from .options import DropinOptions
 from .run_queue import RunQueue
@@ -107,10 +108,12 @@ class DropinCommandExecutor:
         def hop(verdict: Verdict, why: str) -> None:
             self._connection.hop(lambda: answered(verdict, why))  # of the connection that is there by then
 
+        off_thread = c.due_us is not None or self._publisher.off_thread
+        answer = announcing_copy(self._terms.telemetry, self._clock, c, hop if off_thread else answered)
         if c.due_us is None:
-            self._publisher.store(c.out, c.after, hop if self._publisher.off_thread else answered, alive)
+            self._publisher.store(c.out, c.after, answer, alive)
         elif self._terms.limbo is not None:
-            self._terms.limbo.park(c.out, c.due_us / 1e6, hop, c.terms)
+            self._terms.limbo.park(c.out, c.due_us / 1e6, answer, c.terms)
 
     def transact(self, c: PublishAndSettle) -> None:
         """Only where the capabilities have `atomic_move`, which a companion connection takes away."""
@@ -124,21 +127,29 @@ class DropinCommandExecutor:
         if scope is None or not scope.settleable(c.delivery):
             answered("abandoned", "the original was lost meanwhile")
         else:
-            self._publisher.move(c.delivery, c.outs, answered)
+            answer = announcing_transaction(self._terms.telemetry, self._clock, c, answered)
+            self._publisher.move(c.delivery, c.outs, answer)
 
     def settle(self, c: Settle) -> None:
         scope = self._scopes.get(c.delivery.generation)
+        announce = announcing_settlement(
+            self._terms.telemetry, self._clock, c, lambda: self._feed(SettleWritten(c.token))
+        )
         if scope is not None and scope.settle(c.delivery, c.settlement):
-            self._feed(SettleWritten(c.token))
+            announce()
 
     def record(self, c: RecordAttempt) -> None:
         if self._terms.failures is not None:
             self._terms.failures.attempt(c, self._connection.later)
         if self._terms.recorder.wanted:
             self._terms.recorder.append(attempt_record, c, self._consumer)
+        if self._terms.telemetry.attempt_recorded is not None:
+            self._terms.telemetry.attempt_recorded(c)
 
     def halt(self, c: PauseSource) -> None:
         self._queue.halted.add(c.source)
+        if self._terms.telemetry.source_paused is not None:
+            self._terms.telemetry.source_paused(c.source, c.reason, c.loud)
         if c.loud:
             log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
         self._halted(c.source)
@@ -146,6 +157,8 @@ class DropinCommandExecutor:
     def resume(self, c: ResumeSource) -> None:
         self._queue.halted.discard(c.source)
         self._queue.go_on()
+        if self._terms.telemetry.source_resumed is not None:
+            self._terms.telemetry.source_resumed(c.source)
         self._resumed(c.source)
 
     def say(self, c: Log) -> None:

@@ -13,6 +13,7 @@ from ..adapter.registry import adapter_for
 from ..clock import Clock, SystemClock
 from ..message import Outgoing
 from ..redelivery.copies import RetryTerms
+from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
 from .companion import NullSink
 
 if TYPE_CHECKING:
@@ -29,9 +30,17 @@ class DropinLimbo:
     """
 
     def __init__(
-        self, url: str, publisher: str, app_name: str, *, clock: Clock | None = None, driven: bool = False
+        self,
+        url: str,
+        publisher: str,
+        app_name: str,
+        *,
+        clock: Clock | None = None,
+        driven: bool = False,
+        telemetry: TelemetryHook = NO_TELEMETRY,
     ) -> None:
         self._url, self._publisher, self._app_name = url, publisher, app_name
+        self._telemetry = telemetry
         self._clock, self._driven = clock or SystemClock(), driven
         self._service: LimboService | None = None
         self._adapter: Adapter | None = None
@@ -46,7 +55,14 @@ class DropinLimbo:
 
             if self._adapter is None:  # one that was made for nothing is used by the next try
                 self._adapter = adapter_for(self._publisher)
-            listener = Opened(self._url, self._adapter, self._app_name, self._clock, driven=self._driven)
+            listener = Opened(
+                self._url,
+                self._adapter,
+                self._app_name,
+                self._clock,
+                driven=self._driven,
+                sent=self._telemetry.parked_copy_answered,
+            )
             listener.open()
             self._adapter.start(NullSink())
             listener.start()

@@ -8,8 +8,9 @@ import copy
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from ..adapter.capabilities import Capabilities
 from ..clock import SystemClock
@@ -25,7 +26,16 @@ from ..redelivery.delays import Option, delay_options
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog, log_failures_option
 from ..telemetry.finding_log import log_findings
+from ..telemetry.hook import TelemetryHook, TelemetrySink
+from ..telemetry.served import metrics_sinks
+from ..telemetry.trace_option import trace_sinks
 from .limbo import DropinLimbo
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from ..telemetry.prometheus import PrometheusMetrics
+    from ..telemetry.traces import Traces
 
 WhenSettled = Literal["return", "callback"]  # by returning; by the callback's own settlement
 
@@ -42,7 +52,10 @@ class DropinKeywords(TypedDict, total=False):
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: None, the default, leaves it to the driver's own configuration. With `return`, returning is success.
       With `callback`, the callback's own ack, nack, accept, release or reject settles the message, whenever it comes.
+    - `metrics`: where to serve metrics for Prometheus, as `127.0.0.1:9400`, for all wrappers of this process that name
+      the address, or a PrometheusMetrics that is served elsewhere.
     - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
+    - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
     - `limbo`: the URL of a database for what is to wait longer than can be held here or at the broker; needs
       `publisher=`, over which it goes out when it is due.
     - `crash_safe`: refused; an App has it.
@@ -53,11 +66,13 @@ class DropinKeywords(TypedDict, total=False):
     journal: str | os.PathLike[str] | RecordSink | None
     journal_healthy: Healthy
     log_failures: bool
+    traces: bool | TracerProvider | Traces | None
     limbo: str | None
     crash_safe: bool
     app_name: str | None
     settle: WhenSettled | None
     hold_max: int
+    metrics: str | PrometheusMetrics | None
 
 
 class DropinOptions:
@@ -77,6 +92,9 @@ class DropinOptions:
         publisher: str | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
+        metrics: str | PrometheusMetrics | None = None,
+        traces: object = None,
+        sinks: Sequence[TelemetrySink] = (),
     ) -> None:
         if crash_safe:
             raise ConfigError(
@@ -91,7 +109,10 @@ class DropinOptions:
         self._delay, self._hold_max = delay, hold_max
         self.settle = settle
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
-        self.limbo = _limbo(limbo, publisher, self.app_name)
+        tracing = trace_sinks(traces)
+        self.traced = bool(tracing)
+        self.telemetry = TelemetryHook([*metrics_sinks(metrics), *tracing, *sinks])
+        self.limbo = _limbo(limbo, publisher, self.app_name, self.telemetry)
         self.host = socket.gethostname()
         self.failures = FailureLog(SystemClock()) if log_failures_option(log_failures) else None
         self.recorder = Recorder(_journal(journal), [], healthy=journal_healthy_option(journal_healthy, journal))
@@ -149,7 +170,7 @@ class DropinOptions:
         )
 
 
-def _limbo(url: str | None, publisher: str | None, app_name: str) -> DropinLimbo | None:
+def _limbo(url: str | None, publisher: str | None, app_name: str, telemetry: TelemetryHook) -> DropinLimbo | None:
     """What is due must be published by somebody, also when the user's connection is closed."""
     if url is None:
         return None
@@ -157,7 +178,7 @@ def _limbo(url: str | None, publisher: str | None, app_name: str) -> DropinLimbo
         raise ConfigError(
             "limbo= needs a connection to publish on", cure="Name it: publisher=, a broker URL", code="publisher-url"
         )
-    return DropinLimbo(url, publisher, app_name)
+    return DropinLimbo(url, publisher, app_name, telemetry=telemetry)
 
 
 def _check(delay: str, settle: str | None, hold_max: Any, *, parks: bool) -> None:

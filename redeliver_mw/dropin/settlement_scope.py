@@ -39,6 +39,7 @@ class CallbackRun:
     given: Any = ()  # what the callback is called with beside the message: the driver's event, a method's self
     in_hand: bool = False  # the callback has it, or has had it and its settlement is still to come
     inside: bool = False  # within the call, or the coroutine
+    announced: bool = False  # its begin, and not yet its end
     settlement: Exception | None = None
     returning_settles: bool = True  # else only the code's own settlement does
     order: int = 0  # in which the deliveries were handed to the code; a re-run has a later one
@@ -135,8 +136,8 @@ class SettlementScope(ABC):
         self._open, self._most = {}, 0
 
     def unsettled(self, generation: int) -> list[CallbackRun]:
-        """Return the runs of a generation that are not settled."""
-        return [t for t in self._open.values() if t.delivery.generation == generation]
+        """Return the runs of a generation that are not settled. Any thread."""
+        return [t for t in list(self._open.values()) if t.delivery.generation == generation]
 
     def most_unsettled(self, generation: int) -> int:
         """Return how many deliveries of a generation were unsettled at once; its window is at least that large."""

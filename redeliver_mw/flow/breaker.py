@@ -21,6 +21,7 @@ GROWTH = 2.0  # factor for each further opening
 
 Circumstance = Literal["closed", "open", "half-open"]
 Change = Literal["", "opened", "opened again", "closed"]
+Forced = Literal["", "open", "closed"]  # the state that an operator wants; empty: the runs decide
 
 
 class FailureClass(NamedTuple):
@@ -114,6 +115,7 @@ class Circuit:
         """Begin closed, without failures."""
         self.breaker = breaker
         self.state: Circumstance = "closed"
+        self.forced: Forced = ""
         self.rest = breaker.open_for  # duration of the next, or this, opening; seconds
         self.openings = 0  # since the start
         self.why = ""
@@ -141,6 +143,9 @@ class Circuit:
 
     def ended(self, delivery: Delivery, blame: FailureClass) -> Change:
         """Note the result of a run, and return how the state changed."""
+        if self.forced:
+            self.left(delivery)
+            return ""
         if self.probe is delivery:
             self.probe = None
             if blame.of:
@@ -162,9 +167,22 @@ class Circuit:
         return "opened"
 
     def try_one(self) -> None:
-        """Try one message: the time of the opening is over."""
-        if self.state == "open":
+        """Try one message: the time of the opening is over. A circuit that is forced open stays open."""
+        if self.state == "open" and not self.forced:
             self.state = "half-open"
+
+    def force(self, to: Forced, why: str = "") -> None:
+        """Keep the circuit in this state, whatever the runs say; with an empty one the runs decide again.
+
+        A circuit that was forced open tries one message before it closes. What was known of earlier runs is forgotten.
+        """
+        was, self.forced = self.forced, to
+        if not to and not was:
+            return
+        self._runs.clear()
+        self._counts.clear()
+        self.probe, self.rest, self.why = None, self.breaker.open_for, why
+        self.state = to or ("half-open" if was == "open" else "closed")
 
     def _open(self, why: str) -> None:
         self.state, self.why = "open", why
@@ -174,4 +192,10 @@ class Circuit:
 
     def health(self) -> dict[str, Any]:
         """Return the state as plain values."""
-        return {"state": self.state, "why": self.why or None, "openings": self.openings, "rest_s": self.rest}
+        return {
+            "state": self.state,
+            "why": self.why or None,
+            "openings": self.openings,
+            "rest_s": self.rest,
+            "forced": bool(self.forced),
+        }

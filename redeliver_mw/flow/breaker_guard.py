@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..adapter.protocol import Adapter, SupportsPause
+from ..adapter.protocol import Adapter
 from ..errors import Reject, RetryAfter, Undecodable, leaves_of
 from ..message import Delivery, Destination
 from ..policy import Accept, RedeliveryPolicy
 from ..redelivery import identity
-from ..redelivery.headers import read_history_headers
 from ..redelivery.plan import attempt_plan
-from .breaker import FINE, Breaker, Circuit, FailureClass
+from .breaker import FINE, Breaker, Circuit, Circumstance, FailureClass, Forced
+from .consumer_pauses import ConsumerPauses
 
 log = logging.getLogger("redeliver_mw")
 BY = "breaker"  # the name of the breaker's pause
+BreakerListener = Callable[[Destination, str, str, float], None]  # source, state, why, seconds that it stays open
 
 
 class PausablePool(Protocol):
     """Holds the workers of a source. Implemented by `runtime.workers.WorkerPool`."""
 
     def put(self, deliveries: Sequence[Delivery], /, *, first: bool = False) -> None: ...
-    def take_waiting(self) -> list[Delivery]: ...
     def pause(self, by: str, /) -> None: ...
     def resume(self, by: str, /) -> None: ...
 
@@ -46,8 +46,6 @@ class BreakerClient(Protocol):
         self, batch: Sequence[Delivery], error: BaseException | None, /, *, counted: bool = True
     ) -> None: ...
     def cancelled(self, delivery: Delivery, /) -> None: ...
-    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]: ...
-    def is_ordered(self, source: Destination, /) -> bool: ...
 
 
 class BreakerGuard:
@@ -63,8 +61,13 @@ class BreakerGuard:
         runner: BreakerClient,
         pools: Mapping[Destination, PausablePool],
         adapter: Adapter,
+        consumers: ConsumerPauses,
+        changed: BreakerListener | None = None,
     ) -> None:
+        """Guard these sources; `changed` is called after each change of a state."""
         self._breaker, self._runner, self._pools, self._adapter = breaker, runner, pools, adapter
+        self._consumers = consumers
+        self._changed = changed
         self._circuits = {source: Circuit(breaker) for source in sources}
         self._lock = threading.RLock()  # reentrant, because a hand-driven pool runs handlers when it is resumed
 
@@ -104,10 +107,11 @@ class BreakerGuard:
         if change in ("opened", "opened again"):
             level = logging.ERROR if change == "opened" else logging.INFO
             log.log(level, "%s: the breaker is open for %g s: %s", source, rest, why)
-            if (resting := self._resting(source)) is not None:
-                resting.rest(source, lambda: self._give_back(source))
+            self._consume(source)
             self._adapter.call_later(rest, lambda: self._rested(source, opening))
+            self._announce(source, "open", why, rest)
         elif change == "closed":
+            self._announce(source, "closed", "", 0.0)
             log.info("%s: the breaker is closed: handlers are called again", source)
             self._resumed(source)
 
@@ -118,9 +122,25 @@ class BreakerGuard:
     def try_one(self, source: Destination) -> None:
         """Try one message at once, if the breaker is open. Any thread."""
         with self._lock:
-            self._circuits[source].try_one()
-        if (resting := self._resting(source)) is not None:
-            resting.go_on(source)
+            circuit = self._circuits[source]
+            before = circuit.state
+            circuit.try_one()
+            tried = before == "open" and circuit.state == "half-open"
+        if tried:
+            self._announce(source, "half-open", "", 0.0)
+        self._consume(source)
+        self._resumed(source)
+
+    def force(self, source: Destination, to: Forced, why: str = "") -> None:
+        """Keep the breaker of a source open or closed; with an empty state the runs decide again. Any thread."""
+        with self._lock:
+            circuit = self._circuits[source]
+            before = circuit.state
+            circuit.force(to, why)
+            after = circuit.state
+        if after != before:
+            self._announce(source, after, why, 0.0)
+        self._consume(source)
         self._resumed(source)
 
     def health(self, source: Destination) -> dict[str, Any]:
@@ -128,34 +148,21 @@ class BreakerGuard:
         with self._lock:
             return self._circuits[source].health()
 
+    def _announce(self, source: Destination, state: Circumstance, why: str, rest: float) -> None:
+        if self._changed is not None:
+            self._changed(source, state, why, rest)
+
     def _rested(self, source: Destination, opening: int) -> None:
         if self._circuits[source].openings == opening:
             self.try_one(source)
 
-    def _resting(self, source: Destination) -> SupportsPause | None:
-        """Return the adapter if it can release deliveries uncounted and without losing their order, else None."""
-        adapter, can = self._adapter, self._adapter.capabilities
-        returns = "released" in can.honours and can.released_uncounted
-        returns = returns and (can.keeps_order_on_release or not self._runner.is_ordered(source))
-        return adapter if returns and isinstance(adapter, SupportsPause) else None
-
-    def _give_back(self, source: Destination) -> None:
-        """Release deliveries that were not begun, for other consumers.
-
-        Deliveries that would lose their count at the broker are kept.
-        """
-        pool, back, kept = self._pools[source], list[Delivery](), list[Delivery]()
-        if self._circuits[source].state != "open" or self._runner.stopping:
-            return
-        for delivery in pool.take_waiting():
-            survives = not delivery.failures or read_history_headers(delivery).failures >= delivery.failures
-            (back if survives else kept).append(delivery)
-        pool.put(kept, first=True)
-        back += self._runner.give_back(source, back)
-        for delivery in back:
-            if delivery.known:
-                self._runner.cancelled(delivery)
-        self._adapter.settle([(delivery, "released") for delivery in back])
+    def _consume(self, source: Destination) -> None:
+        """Stop or continue the consumption of a source as its circuit requires."""
+        with self._lock:
+            if self._circuits[source].state == "open":
+                self._consumers.pause(source, BY)
+            else:
+                self._consumers.resume(source, BY)
 
     def _left(self, delivery: Delivery) -> None:
         if self._circuits[delivery.destination].probe is delivery:

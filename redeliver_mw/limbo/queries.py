@@ -43,6 +43,14 @@ def due_ids(connection: Connection, limbo_id: int, now_ms: int, retry: int, limi
     return sorted((date, id_, size) for date, id_, size in connection.execute(sized))
 
 
+def waiting(connection: Connection, parts: Sequence[int], retry: int) -> tuple[int, int | None]:
+    """Return how many messages of these parts wait, and the first delivery date; those given up do not count."""
+    m = schema.messages.c
+    chosen = select(func.count(), func.min(m.delivery_date)).where(m.limbo_id.in_(parts), m.delivery_count <= retry)
+    number, first = connection.execute(chosen).one()
+    return number, first
+
+
 def found_of(connection: Connection, ids: Sequence[int]) -> Iterator[FoundMessages]:
     """Return all table rows of these messages, in this order; messages that are gone are left out."""
     for some in chunks(ids):

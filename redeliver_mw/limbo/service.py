@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..adapter.protocol import Adapter, OnAnswer, Verdict
-from ..clock import Clock
+from ..clock import Clock, Moment
 from ..errors import RedeliverError
 from ..message import Delivery, Destination, Outgoing, SupportsImages
 from ..redelivery.copies import RetryTerms, as_it_was
@@ -18,6 +18,8 @@ from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
 from .store import LEASE, RETRY
 
+# takes a copy, the broker's verdict and text, the time of that, and how long it took in seconds
+OnSent = Callable[[Outgoing, str, str, Moment, float], None]
 DRIVEN_LEASE = 1e6  # seconds: with a hand-driven clock no other program is there, and no heartbeat is needed
 
 
@@ -25,13 +27,22 @@ class LimboService:
     """Parks and publishes for one App. Opened before any message is consumed, closed after all are settled.
 
     `retry`: how often a target may refuse a message before the message stays in the tables; None: for about three days.
-    `driven`: the clock is hand-driven, so there is no thread. `park` may be called from any thread.
+    `driven`: the clock is hand-driven, so there is no thread. `sent` is called with each answer of the broker to a
+    message that was due. `park` may be called from any thread.
     """
 
     def __init__(
-        self, url: str, adapter: Adapter, app_name: str, clock: Clock, *, retry: int | None = None, driven: bool = False
+        self,
+        url: str,
+        adapter: Adapter,
+        app_name: str,
+        clock: Clock,
+        *,
+        retry: int | None = None,
+        driven: bool = False,
+        sent: OnSent | None = None,
     ) -> None:
-        self._adapter, self._driven = adapter, driven
+        self._adapter, self._driven, self._sent = adapter, driven, sent
         self._clock = clock
         lease = DRIVEN_LEASE if driven else LEASE
         self._limbo = Limbo(url, app=app_name, broker=adapter.broker, retry=retry or RETRY, clock=clock, lease=lease)
@@ -82,6 +93,13 @@ class LimboService:
         self._worker.forget_places(source, places, then)
         self._hurry()
 
+    def waiting(self) -> tuple[int, float | None]:
+        """Return how many messages wait here, and when the first is due, in seconds since 1970.
+
+        Blocks. Raises LimboError.
+        """
+        return self._limbo.waiting()
+
     def close(self, timeout: float) -> None:
         """Close the service after everything that was asked for has been written."""
         self._alarm.off()
@@ -111,7 +129,12 @@ class LimboService:
             self._alarm.set(0.0)
 
     def _publish(self, row: Parked) -> None:
+        begun = self._clock.now().mono
+
         def answered(verdict: Verdict, why: str) -> None:
+            if self._sent is not None:
+                at = self._clock.now()
+                self._sent(row.out, verdict, why, at, at.mono - begun)
             if verdict == "ok":
                 self._worker.published(row)
             elif verdict in ("refused", "unfit"):

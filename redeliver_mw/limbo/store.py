@@ -22,7 +22,7 @@ from ..storage.database import Database
 from ..storage.table_set import alone
 from . import leases
 from .places import forget, places_of, write_places
-from .queries import count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
+from .queries import count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove, waiting
 from .rows import MOST_COUNTED, Parked, ParkedRow, Parking, insertions, lines_of
 
 log = logging.getLogger("redeliver_mw.limbo")
@@ -269,6 +269,15 @@ class Limbo:
                 rows = due_ids(connection, limbo_id, 2**63 - 1, self._retry, 1 + len(self._out))
                 dates += [date for date, id_, _ in rows if id_ not in self._out][:1]
             return min(dates) / 1000 if dates else None
+
+    def waiting(self) -> tuple[int, float | None]:
+        """Return how many of our messages wait, including those handed out, and when the first of them is due.
+
+        The time is in seconds since 1970, and None if there is no message. Messages that were given up do not count.
+        """
+        with self._db.lock, self._db.reading() as connection:
+            number, first = waiting(connection, list(self._held), self._retry)
+            return number, None if first is None else first / 1000
 
     def still_mine(self, rows: Sequence[Parked]) -> list[Parked]:
         """Return those of `rows` whose token is still valid. Called right before a publish that had to wait."""

@@ -24,6 +24,7 @@ from ..adapter.registry import adapter_for, parse_url
 from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
+from .became import mark_failed_again
 from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import OperationState, begin_operation, count_done, end_operation, now_us
 from .recognition import forget_doubts, recognise, remove_whole
@@ -316,6 +317,7 @@ class ShelfInStore:
             _insert(connection, bodies, [one.body for one in found.new])
             _insert(connection, own_headers, [row for one in found.new for row in one.own])
             _insert(connection, headers, [row for one in found.new for row in one.foreign])
+            mark_failed_again(connection, (one.letter for one in found.new))
         if any(one.letter["known_by"] != "copy" for one in rows):
             line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": at_us}
             connection.execute(insert(batches).values(broker=shelf.broker, queue=shelf.queue.short, **line))

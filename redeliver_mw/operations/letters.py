@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ..adapter.capabilities import Capabilities
@@ -19,7 +20,7 @@ from ..dead_letters import LetterDetails, Packed, details_of, pack, stored_text
 from ..message import Delivery, Destination
 from ..redaction import clean, trim_utf8
 from ..redelivery.headers import PREFIX
-from .filters.matching import header_number
+from .filters.matching import FilterSubject, header_number
 from .tables import is_own_header
 
 NAME_CHARS: Final = 255
@@ -56,7 +57,7 @@ class StoreRows(NamedTuple):
     @property
     def headers(self) -> Sequence[Row]:
         """Return a row for each header, as in the table of headers."""
-        return [*self.foreign, *(row for own in self.own for row in rows_of_own(own["texts"], own["numbers"]))]
+        return _all_rows(self.own, self.foreign)
 
     def numbered(self, letter_id: int) -> None:
         """Write the letter's number into all of its rows."""
@@ -64,10 +65,33 @@ class StoreRows(NamedTuple):
             row["letter_id"] = letter_id
 
 
-def rows_of_own(texts: str, numbers: str) -> list[Row]:
-    """Return a row for each header of a row of own headers, as in the table of headers."""
-    number = json.loads(numbers)
-    return [{"name": name, "text": text, "number": number.get(name)} for name, text in json.loads(texts).items()]
+def rows_by_table(headers: Iterable[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Return the row of own headers, if there are any, as values and not as JSON, and the rows of the others."""
+    own: list[Row] = []
+    foreign: list[Row] = []
+    for row in headers:
+        (own if is_own_header(row["name"]) else foreign).append(row)
+    if not own:
+        return (), foreign
+    texts = {row["name"]: row["text"] for row in own}
+    numbers = {row["name"]: row["number"] for row in own if row["number"] is not None}
+    return ({"texts": texts, "numbers": numbers},), foreign
+
+
+def rows_of_own(texts: Mapping[str, str], numbers: Mapping[str, float]) -> list[Row]:
+    """Return a row for each header of a row of own headers, as in the table of headers.
+
+    PostgreSQL returns a number without a fraction as an int, however large it is.
+    """
+    return [
+        {"name": name, "text": text, "number": None if (number := numbers.get(name)) is None else float(number)}
+        for name, text in texts.items()
+    ]
+
+
+def _all_rows(own: Sequence[Row], foreign: Sequence[Row]) -> list[Row]:
+    read = (rows_of_own(json.loads(row["texts"]), json.loads(row["numbers"])) for row in own)
+    return [*foreign, *chain.from_iterable(read)]
 
 
 def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
@@ -76,6 +100,15 @@ def rows_of(delivery: Delivery, shelf: Shelf, now_us: int) -> StoreRows:
     details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
     body = {"redelivered": int(packed.redelivered), "head": packed.head, "body": packed.body}
     return StoreRows(_letter_row(delivery, shelf, packed, details, now_us), body, *_header_rows(delivery, details))
+
+
+def subject_of(delivery: Delivery, shelf: Shelf) -> FilterSubject:
+    """Return what a filter sees of a letter in its queue: its state, and a time that nobody knows, are missing."""
+    details = details_of(delivery, shelf.broker, shelf.queue, shelf.capabilities)
+    packed = Packed(delivery.destination, delivery.redelivered, b"", delivery.body)
+    row = _letter_row(delivery, shelf, packed, details, 0)
+    unknown = {"state": None, "collected_us": None} | ({"died_us": None} if details.died_us is None else {})
+    return FilterSubject.of_rows(row | unknown, _all_rows(*_header_rows(delivery, details)))
 
 
 def packed_of(queue: str, redelivered: int, head: bytes, body: bytes) -> Packed:

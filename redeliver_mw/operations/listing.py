@@ -4,27 +4,24 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select, tuple_
+from sqlalchemy import Connection, and_, func, select
 
 from ..dead_letters import Packed
 from ..errors import ConfigError, StoreError
+from .calendar import day_text
 from .letters import packed_of
+from .operation import now_us
+from .selection import WAITING, GroupKey, LetterState, Selection, key_column
+from .sorting import NEWEST_FIRST, Sort
 from .store import Store
 from .tables import bodies, headers, letters, own_headers
 
-LetterState = Literal["waiting", "replaying", "replayed", "archived", "discarded"]
-GroupKey = Literal["fingerprint", "source", "error", "app", "day"]
-GROUP_KEYS: Final[tuple[GroupKey, ...]] = get_args(GroupKey)
 PAGE: Final = 100
 GROUPS: Final = 100
-_DAY_US: Final = 86_400_000_000
 _FOUND: Final = 10_000  # letters whose id begins with the same text that are looked at
 
 
@@ -58,12 +55,11 @@ class StoredLetter(NamedTuple):
 
 
 _LETTERS: Final = select(*(letters.c[name] for name in StoredLetter._fields))
-_NEWEST_FIRST: Final = _LETTERS.order_by(letters.c.died_us.desc(), letters.c.letter_id.desc())
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Holds letters, the newest first, and the cursor of the next page; None on the last page."""
+    """Holds letters in their order, and the cursor of the next page; None on the last page."""
 
     letters: Sequence[StoredLetter]
     next_cursor: str | None
@@ -82,57 +78,51 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ShownLetter:
-    """Holds a letter, its headers as texts, which may be cut, and the exact letter."""
+    """Holds a letter, its headers as texts, which may be cut, and the exact letter.
+
+    `whole`: False if the body, and what else is exact, was removed; then `packed` is empty.
+    """
 
     letter: StoredLetter
     headers: Mapping[str, str]
     packed: Packed
+    whole: bool = True
 
 
 def page(
     store: Store,
+    selection: Selection = WAITING,
     *,
-    state: LetterState = "waiting",
-    queue: str | None = None,
-    where: ColumnElement[bool] | None = None,
+    sort: Sort = NEWEST_FIRST,
     limit: int = PAGE,
     cursor: str | None = None,
 ) -> Page:
-    """Return letters in this state, the newest first, that follow the cursor. Raises ConfigError, StoreError.
-
-    `where` is a condition on `tables.letters`.
-    """
-    wanted = [*_conditions(state, queue, where), *([_after(cursor)] if cursor else [])]
-    asked = _NEWEST_FIRST.where(and_(*wanted)).limit(limit + 1)
+    """Return letters that a selection means, in an order, after the cursor. Raises ConfigError, StoreError."""
+    wanted = selection.condition(now_us())
+    if cursor:
+        wanted = and_(wanted, sort.after(cursor))
+    asked = _LETTERS.where(wanted).order_by(*sort.order).limit(limit + 1)
     with store.reading() as connection:
         found = list(map(StoredLetter._make, connection.execute(asked)))
     more = len(found) > limit
     found = found[:limit]
-    return Page(found, _cursor_after(found[-1]) if more and found else None)
+    return Page(found, sort.cursor_after(found[-1]) if more and found else None)
 
 
-def groups(
-    store: Store,
-    by: GroupKey,
-    *,
-    state: LetterState = "waiting",
-    queue: str | None = None,
-    where: ColumnElement[bool] | None = None,
-    limit: int = GROUPS,
-) -> list[Group]:
-    """Return groups of letters in this state, the largest first. Raises StoreError. `where` as for `page`."""
-    key = _key(by)
+def groups(store: Store, by: GroupKey, selection: Selection = WAITING, *, limit: int = GROUPS) -> list[Group]:
+    """Return groups of the letters that a selection means, the largest first. Raises ConfigError, StoreError."""
+    key = key_column(by)
     number, last = func.count(), func.max(letters.c.died_us)
     asked = (
         select(key, number, func.min(letters.c.died_us), last, func.max(letters.c.error_type))
-        .where(and_(*_conditions(state, queue, where)))
+        .where(selection.condition(now_us()))
         .group_by(key)
         .order_by(number.desc(), last.desc())
         .limit(limit)
     )
     with store.reading() as connection:
         rows = connection.execute(asked).all()
-    return [Group(_told(by, key), *rest) for key, *rest in rows]
+    return [Group(_key_text(by, key), *rest) for key, *rest in rows]
 
 
 def counts(store: Store) -> dict[LetterState, int]:
@@ -142,6 +132,12 @@ def counts(store: Store) -> dict[LetterState, int]:
         return {row.state: row.number for row in connection.execute(asked)}
 
 
+def find_letter(store: Store, dl_id: str) -> StoredLetter:
+    """Return the letter whose id equals `dl_id` or, if there is only one, begins with it. Raises as `show` does."""
+    with store.reading() as connection:
+        return _found(connection, store, dl_id)
+
+
 def show(store: Store, dl_id: str) -> ShownLetter:
     """Return the letter whose id equals `dl_id` or, if there is only one, begins with it.
 
@@ -149,81 +145,22 @@ def show(store: Store, dl_id: str) -> ShownLetter:
     """
     with store.reading() as connection:
         letter = _found(connection, store, dl_id)
-        of_it = {
-            row.name: row.text
-            for row in connection.execute(
-                select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id)
-            )
-        }
-        own = connection.execute(select(own_headers.c.texts).where(own_headers.c.letter_id == letter.letter_id))
-        for texts in own.scalars():
-            of_it |= texts
-        body = connection.execute(select(bodies).where(bodies.c.letter_id == letter.letter_id)).one()
-    return ShownLetter(
-        letter, dict(sorted(of_it.items())), packed_of(letter.queue, body.redelivered, body.head, body.body)
-    )
+        of_it = connection.execute(
+            select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id)
+        ).all()
+        own = connection.execute(select(own_headers.c.texts).where(own_headers.c.letter_id == letter.letter_id)).all()
+        body = connection.execute(select(bodies).where(bodies.c.letter_id == letter.letter_id)).one_or_none()
+    exact = (0, b"", b"") if body is None else (body.redelivered, body.head, body.body)
+    texts = {row.name: row.text for row in of_it}
+    for row in own:
+        texts |= row.texts
+    return ShownLetter(letter, dict(sorted(texts.items())), packed_of(letter.queue, *exact), whole=body is not None)
 
 
-def _conditions(
-    state: LetterState, queue: str | None, where: ColumnElement[bool] | None
-) -> Sequence[ColumnElement[bool]]:
-    found = [letters.c.state == state]
-    if queue is not None:
-        found.append(letters.c.queue == queue)
-    return found if where is None else [*found, where]
-
-
-# -- groups -------------------------------------------------------------------------------------------
-
-
-def _key(by: GroupKey) -> ColumnElement[Any]:
-    if by == "day":
-        return letters.c.died_us - letters.c.died_us % _DAY_US
-    return letters.c["error_type" if by == "error" else by]
-
-
-def _told(by: GroupKey, key: Any) -> str | None:
-    if by != "day":
-        return None if key is None else str(key)
-    year, month, day = _civil(int(key) // _DAY_US)
-    return f"{year:04d}-{month:02d}-{day:02d}"
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of so many days after 1970-01-01, for years that `datetime` has not.
-
-    This is the algorithm `civil_from_days` by Howard Hinnant.
-    """
-    days += 719_468
-    era, of_era = divmod(days, 146_097)
-    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    shifted = (5 * of_year + 2) // 153
-    day, month = of_year - (153 * shifted + 2) // 5 + 1, shifted + 3 if shifted < 10 else shifted - 9
-    return year + era * 400 + (month <= 2), month, day
-
-
-# -- cursors ------------------------------------------------------------------------------------------
-
-
-def _cursor_after(letter: StoredLetter) -> str:
-    return base64.urlsafe_b64encode(json.dumps([letter.died_us, letter.letter_id]).encode()).decode().rstrip("=")
-
-
-def _after(cursor: str) -> ColumnElement[bool]:
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        died_us, letter_id = json.loads(text)
-        if not (type(died_us) is type(letter_id) is int and max(abs(died_us), abs(letter_id)) < 2**63):
-            raise ValueError
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise ConfigError(
-            "this is no cursor of a page of letters",
-            where="cursor",
-            cure="Take the one that the page before has printed, or leave it out for the first page",
-            code="store-cursor",
-        ) from None
-    return tuple_(letters.c.died_us, letters.c.letter_id) < tuple_(died_us, letter_id)
+def _key_text(by: GroupKey, key: Any) -> str | None:
+    if key is None:
+        return None
+    return day_text(int(key)) if by == "day" else str(key)
 
 
 # -- one letter ---------------------------------------------------------------------------------------

@@ -1,6 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records operations: the id, kind, time and state of each write that a person makes, and who that person is."""
+"""Keeps operations: each write that a person makes, with its letters, its state and what came of each letter.
+
+An operation outlives its process. Its letters are frozen when it is planned: what dies later is not part of it. One
+process at a time runs it; another one may take it over when that process is gone. Whoever pauses or cancels an
+operation writes its state, and the process that runs it looks at the state before each batch.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +15,41 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, func, insert, literal, null, select, update
 
+from ..errors import ConfigError, StoreError
 from ..redaction import clean
+from .selection import Selection
 from .store import Store
-from .tables import operations
+from .tables import letters, operation_letters, operations
 
 OperationState = Literal["planned", "running", "paused", "cancelled", "done", "failed"]
-DIED = "its process ended before the operation did"
+LetterOutcome = Literal["done", "failed", "skipped", "in doubt"]
+DIED: Final = "its process ended before the operation did"
+SILENT_US: Final = 60_000_000  # after so long without a write, a process on another host counts as gone
+WHY_CHARS: Final = 1000
+_COUNTED: Final[Mapping[LetterOutcome, str]] = {
+    "done": "done",
+    "failed": "failed",
+    "skipped": "skipped",
+    "in doubt": "failed",
+}
+_OPEN: Final = ("planned", "running", "paused", "failed")  # states from which an operation can still be run
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Describes one operation as it was when it was read. Times are microseconds since 1970, UTC."""
+    """Describes one operation as it was when it was read. Times are microseconds since 1970, UTC.
+
+    `total` letters were frozen when it was planned; `done`, `failed` and `skipped` are those of them that are over.
+    `host`, `pid` and `run` name the process that runs it, or that ran it last.
+    """
 
     operation_id: str
     kind: str
@@ -40,7 +62,27 @@ class Operation:
     total: int
     done: int
     failed: int
+    skipped: int
     why: str
+    host: str
+    pid: int
+    run: str
+    seen_us: int
+
+
+class PlannedLetter(NamedTuple):
+    """Names one letter of an operation: its place in it, and its number in the store."""
+
+    position: int
+    letter_id: int
+
+
+class LetterResult(NamedTuple):
+    """Says what came of one letter of an operation."""
+
+    position: int
+    outcome: LetterOutcome
+    why: str = ""
 
 
 def now_us() -> int:
@@ -57,79 +99,323 @@ def person() -> str:
     return clean(f"{user}@{socket.gethostname()}")
 
 
+# -- making operations ------------------------------------------------------------------------------
+
+
 def begin_operation(
     store: Store, kind: str, *, filter_: str, options: Mapping[str, Any], total: int, who: str = ""
 ) -> str:
-    """Record that an operation begins, and return its id, which sorts by time. Raises StoreError.
+    """Record that an operation without frozen letters begins, and return its id, which sorts by time.
 
-    Operations of the same kind that say that they run, on this host in a process that is gone, failed.
+    Operations of the same kind that say that they run, on this host in a process that is gone, failed. Raises
+    StoreError.
+    """
+    with store.writing() as connection:
+        _bury_dead(connection, kind)
+        return _insert(connection, kind, filter_, options, total, who, "running").operation_id
+
+
+def plan_operation(
+    store: Store, kind: str, selection: Selection, *, options: Mapping[str, Any], who: str = "", most: int | None = None
+) -> Operation:
+    """Freeze the letters that a selection means now, the oldest first, and return the operation, which is `planned`.
+
+    `most`: not more letters than that (>= 1). Raises ConfigError for a filter that does not parse, and StoreError.
     """
     at = now_us()
-    moment = datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y%m%d-%H%M%S")
-    operation_id = f"{moment}-{secrets.token_hex(3)}"
-    process = {"host": clean(socket.gethostname()), "pid": os.getpid()}
+    chosen = select(letters.c.letter_id).where(selection.condition(at)).order_by(letters.c.died_us, letters.c.letter_id)
+    frozen = (chosen if most is None else chosen.limit(most)).subquery()
     with store.writing() as connection:
-        _bury_dead(connection, kind, process["host"], at)
-        connection.execute(
-            insert(operations).values(
-                operation_id=operation_id,
-                kind=kind,
-                who=clean(who) or person(),
-                began_us=at,
-                state="running",
-                filter=clean(filter_),
-                options=json.dumps({**options, **process}),
-                total=total,
-                done=0,
-                failed=0,
-                why="",
+        operation = _insert(connection, kind, str(selection), options, 0, who, "planned")
+        number = func.row_number().over(order_by=(letters.c.died_us, letters.c.letter_id))
+        rows = select(
+            *(literal(operation.operation_id), number, letters.c.letter_id),
+            *(null(), null(), literal(at), null(), null(), null()),
+        ).select_from(letters.join(frozen, frozen.c.letter_id == letters.c.letter_id))
+        names = [column.name for column in operation_letters.columns]
+        connection.execute(insert(operation_letters).from_select(names, rows))
+        columns = operation_letters.c
+        counted = select(func.count()).where(columns.operation_id == operation.operation_id)
+        total = connection.execute(counted).scalar_one()
+        _set(connection, operation.operation_id, total=total)
+    return find_operation(store, operation.operation_id)
+
+
+def take_operation(store: Store, operation_id: str) -> Operation:
+    """Make this process the one that runs the operation, and return it, which is `running`.
+
+    Raises StoreError if there is no such operation, if it is over, or if another process runs it.
+    """
+    with store.writing() as connection:
+        found = _found(connection, store, operation_id)
+        if found.state not in _OPEN:
+            raise StoreError(
+                f"operation {found.operation_id} is {found.state}",
+                where=store.where,
+                cure="Plan a new one",
+                code="operation-over",
             )
+        if found.state == "running" and not has_died(found):
+            raise StoreError(
+                f"operation {found.operation_id} runs on {found.host}, in process {found.pid}",
+                where=store.where,
+                cure="Wait for its end, or pause it with `redeliver dead pause ID`",
+                code="operation-running",
+            )
+        process = _this_process()
+        _set(connection, found.operation_id, state="running", why="", ended_us=None, **process)
+    return find_operation(store, found.operation_id)
+
+
+# -- running operations -----------------------------------------------------------------------------
+
+
+def pending_letters(store: Store, operation_id: str, limit: int, after: int = 0) -> list[PlannedLetter]:
+    """Return letters of an operation that have no outcome so far, in their order, after a position (0: from the first).
+
+    Raises StoreError.
+    """
+    columns = operation_letters.c
+    asked = (
+        select(columns.position, columns.letter_id)
+        .where(columns.operation_id == operation_id, columns.position > after, columns.outcome.is_(None))
+        .order_by(columns.position)
+        .limit(limit)
+    )
+    with store.reading() as connection:
+        return list(map(PlannedLetter._make, connection.execute(asked)))
+
+
+def claim_letters(
+    connection: Connection, letter_ids: Collection[int], states: Collection[str], state: str, at_us: int
+) -> set[int]:
+    """Move letters from one of these states to another, and return those that were moved; others are left alone.
+
+    Of two operations that claim the same letter one gets it.
+    """
+    columns = letters.c
+    moved = (
+        update(letters)
+        .where(columns.letter_id.in_(bindparam("ids", list(letter_ids), expanding=True)), columns.state.in_(states))
+        .values(state=state, changed_us=at_us)
+        .returning(columns.letter_id)
+    )
+    return set(connection.execute(moved).scalars())
+
+
+def record_results(connection: Connection, operation: Operation, results: Iterable[LetterResult]) -> None:
+    """Write what came of letters, and count it, within the transaction that does it.
+
+    A later result of a letter takes the place of an earlier one. Raises StoreError if the operation runs in another
+    process now; then the transaction must not be committed.
+    """
+    found = {one.position: one for one in results}
+    check_run(connection, operation)
+    if not found:
+        _set(connection, operation.operation_id, seen_us=now_us())
+        return
+    columns = operation_letters.c
+    these = columns.position.in_(bindparam("positions", sorted(found), expanding=True))
+    mine = columns.operation_id == operation.operation_id
+    before = select(columns.outcome).where(mine, these, columns.outcome.is_not(None))
+    counts = Counter(_COUNTED[one.outcome] for one in found.values())
+    counts.subtract(_COUNTED[word] for word in connection.execute(before).scalars())
+    at = now_us()
+    connection.execute(
+        update(operation_letters)
+        .where(mine, columns.position == bindparam("at"))
+        .values(outcome=bindparam("word"), why=bindparam("reason"), changed_us=at),
+        [{"at": one.position, "word": one.outcome, "reason": clean(one.why)[:WHY_CHARS]} for one in found.values()],
+    )
+    more = {name: operations.c[name] + number for name, number in counts.items()}
+    _set(connection, operation.operation_id, seen_us=at, **more)
+
+
+def check_run(connection: Connection, operation: Operation) -> None:
+    """Raise StoreError if the operation runs in another process now."""
+    run = connection.execute(
+        select(operations.c.run).where(operations.c.operation_id == operation.operation_id)
+    ).scalar_one_or_none()
+    if run != operation.run:
+        raise StoreError(
+            f"another process has taken over operation {operation.operation_id}",
+            cure="Look at it with `redeliver dead operations`",
+            code="operation-running",
         )
-    return operation_id
+
+
+def state_of(store: Store, operation_id: str) -> OperationState:
+    """Return the state of an operation, which its process asks for before each batch. Raises StoreError."""
+    return find_operation(store, operation_id).state
 
 
 def count_done(connection: Connection, operation_id: str, done: int) -> None:
-    """Add to the count of an operation, within the transaction that does what is counted."""
+    """Add to the count of an operation without frozen letters, within the transaction that does what is counted."""
     columns = operations.c
-    connection.execute(update(operations).where(columns.operation_id == operation_id).values(done=columns.done + done))
+    _set(connection, operation_id, done=columns.done + done, seen_us=now_us())
 
 
-def end_operation(store: Store, operation_id: str, state: OperationState, why: str = "", *, failed: int = 0) -> None:
-    """Record that an operation has ended. Raises StoreError."""
+def end_operation(
+    store: Store, operation_id: str, state: OperationState, why: str = "", *, failed: int | None = None
+) -> None:
+    """Record that an operation has ended, or that it is paused. `failed`: None leaves the count. Raises StoreError."""
+    counts = {} if failed is None else {"failed": failed}
+    ended = None if state == "paused" else now_us()
     with store.writing() as connection:
-        connection.execute(
-            update(operations)
-            .where(operations.c.operation_id == operation_id)
-            .values(state=state, why=clean(why), failed=failed, ended_us=now_us())
-        )
+        _set(connection, operation_id, state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
 
 
-def last_operations(store: Store, limit: int = 20) -> list[Operation]:
-    """Return the last operations, the newest first. Raises StoreError."""
-    newest = select(operations).order_by(operations.c.began_us.desc(), operations.c.operation_id.desc()).limit(limit)
+# -- what others do with operations -----------------------------------------------------------------
+
+
+def pause_operation(store: Store, operation_id: str) -> Operation:
+    """Ask the process that runs an operation to end after the batch in hand; the operation can go on later.
+
+    Raises StoreError if there is no such operation or if it does not run.
+    """
+    return _ask(store, operation_id, ("planned", "running"), "paused")
+
+
+def cancel_operation(store: Store, operation_id: str) -> Operation:
+    """End an operation for good, after the batch in hand. Raises StoreError if there is none, or if it is over."""
+    return _ask(store, operation_id, _OPEN, "cancelled")
+
+
+def find_operation(store: Store, operation_id: str) -> Operation:
+    """Return the operation whose id equals this one or, if there is only one, begins with it.
+
+    Raises ConfigError if several ids begin so, and StoreError if none does.
+    """
     with store.reading() as connection:
-        rows = connection.execute(newest).mappings().all()
-    return [Operation(**{**row, "options": json.loads(row["options"])}) for row in rows]
+        return _found(connection, store, operation_id)
 
 
-def _bury_dead(connection: Connection, kind: str, host: object, at: int) -> None:
+def read_operation(connection: Connection, operation_id: str) -> Operation:
+    """Return the operation with this very id, within a transaction. It has to be there."""
+    asked = select(operations).where(operations.c.operation_id == operation_id)
+    return _operation(connection.execute(asked).mappings().one())
+
+
+def last_operations(store: Store, limit: int = 20, kind: str | None = None) -> list[Operation]:
+    """Return the last operations, the newest first. Raises StoreError."""
     columns = operations.c
-    running = select(columns.operation_id, columns.options).where(columns.kind == kind, columns.state == "running")
-    for operation_id, options in connection.execute(running).all():
-        process = json.loads(options)
-        if process["host"] == host and not _lives(process["pid"]):
-            connection.execute(
-                update(operations)
-                .where(columns.operation_id == operation_id)
-                .values(state="failed", why=DIED, ended_us=at)
+    newest = select(operations).order_by(columns.began_us.desc(), columns.operation_id.desc()).limit(limit)
+    if kind is not None:
+        newest = newest.where(columns.kind == kind)
+    with store.reading() as connection:
+        return list(map(_operation, connection.execute(newest).mappings()))
+
+
+# -- rows -------------------------------------------------------------------------------------------
+
+
+def _insert(
+    connection: Connection,
+    kind: str,
+    filter_: str,
+    options: Mapping[str, Any],
+    total: int,
+    who: str,
+    state: OperationState,
+) -> Operation:
+    at = now_us()
+    moment = datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y%m%d-%H%M%S")
+    row = {
+        "operation_id": f"{moment}-{secrets.token_hex(3)}",
+        "kind": kind,
+        "who": clean(who) or person(),
+        "began_us": at,
+        "ended_us": None,
+        "state": state,
+        "filter": clean(filter_),
+        "options": json.dumps(dict(options)),
+        "total": total,
+        "done": 0,
+        "failed": 0,
+        "skipped": 0,
+        "why": "",
+        **_this_process(),
+    }
+    connection.execute(insert(operations).values(row))
+    return _operation(row)
+
+
+def _this_process() -> dict[str, Any]:
+    host = clean(socket.gethostname())
+    return {"host": host, "pid": os.getpid(), "run": secrets.token_hex(8), "seen_us": now_us()}
+
+
+def _operation(row: Mapping[str, Any] | RowMapping) -> Operation:
+    return Operation(**{**row, "options": json.loads(row["options"])})
+
+
+def _set(connection: Connection, operation_id: str, **values: Any) -> None:
+    connection.execute(update(operations).where(operations.c.operation_id == operation_id).values(values))
+
+
+def _ask(store: Store, operation_id: str, states: Sequence[OperationState], state: OperationState) -> Operation:
+    with store.writing() as connection:
+        found = _found(connection, store, operation_id)
+        if found.state not in states:
+            raise StoreError(
+                f"operation {found.operation_id} is {found.state}",
+                where=store.where,
+                cure="Look at it with `redeliver dead operations`",
+                code="operation-over",
             )
+        _set(connection, found.operation_id, state=state, ended_us=None if state == "paused" else now_us())
+    return find_operation(store, found.operation_id)
 
 
-def _lives(pid: int) -> bool:
+def _found(connection: Connection, store: Store, operation_id: str) -> Operation:
+    columns = operations.c
+    exact = connection.execute(select(operations).where(columns.operation_id == operation_id)).mappings().first()
+    if exact is not None:
+        return _operation(exact)
+    begun = select(operations).where(columns.operation_id.startswith(operation_id, autoescape=True)).limit(2)
+    rows = connection.execute(begun).mappings().all() if operation_id else []
+    if not rows:
+        raise StoreError(
+            f"no such operation: {operation_id!r}",
+            where=store.where,
+            cure="Take an id from `redeliver dead operations`",
+            code="operation-not-found",
+        )
+    if len(rows) > 1:
+        raise ConfigError(
+            f"{operation_id!r} begins the ids of several operations",
+            where="ID",
+            cure="Write more of it",
+            code="operation-not-found",
+        )
+    return _operation(rows[0])
+
+
+# -- processes --------------------------------------------------------------------------------------
+
+
+def _bury_dead(connection: Connection, kind: str) -> None:
+    columns = operations.c
+    running = select(operations).where(columns.kind == kind, columns.state == "running")
+    for row in connection.execute(running).mappings().all():
+        found = _operation(row)
+        if found.host == clean(socket.gethostname()) and has_died(found):
+            _set(connection, found.operation_id, state="failed", why=DIED, ended_us=now_us())
+
+
+def has_died(operation: Operation) -> bool:
+    """Return whether the process of an operation no longer runs, as far as can be told from here."""
+    if operation.host != clean(socket.gethostname()):
+        return now_us() - operation.seen_us > SILENT_US
+    return operation.pid != os.getpid() and is_gone(operation.pid)
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether no process of this host has this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return True
     except OSError:
-        return True  # another user's
-    return True
+        return False  # another user's
+    return False

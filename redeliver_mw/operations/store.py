@@ -40,7 +40,7 @@ class Store:
     """
 
     def __init__(self, url: str, *, create: bool = True, busy_timeout: float = BUSY_TIMEOUT) -> None:
-        self._create = create
+        self._url, self._create, self._busy_timeout = url, create, busy_timeout
         self._database = Database(url, STORE, busy_timeout=busy_timeout, large=True)
         if self._database.is_sqlite and self._database.file is None:
             raise STORE.errors.url(
@@ -67,6 +67,13 @@ class Store:
     def close(self) -> None:
         """Disconnect. A second call does nothing."""
         self._database.close()
+
+    def another(self) -> Store:
+        """Return a further connection to the same database, which is not open yet, and whose tables have to be there.
+
+        Each connection runs one transaction at a time, so a program that serves several people needs several.
+        """
+        return Store(self._url, create=False, busy_timeout=self._busy_timeout)
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Return a transaction that only reads, and makes nobody wait. It raises StoreError."""

@@ -156,7 +156,14 @@ operations = Table(
     Column("total", Integer, nullable=False),
     Column("done", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
     Column("why", Text, nullable=False),
+    # The process that runs it. `run` is new for each process that takes the operation; whoever has another one has lost
+    # it. `seen_us` is when the process last wrote.
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
     Index("redeliver_store_operation_began", "began_us"),
 )
 
@@ -166,10 +173,22 @@ operation_letters = Table(
     Column("operation_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("letter_id", BigInteger, nullable=False),
-    Column("outcome", Text),
+    Column("outcome", Text),  # NULL: not yet; else done, failed, skipped, in doubt
     Column("why", Text),
     Column("changed_us", BigInteger, nullable=False),
+    Column("became", Text),  # of a replayed letter: recovered, failed again; NULL: not known so far
+    Column("became_us", BigInteger),
+    Column("lineage", _PLAIN),  # of the copy that a replay has sent, or is about to send; at most 64 characters
+    Index("redeliver_store_operation_letter_letter", "letter_id"),
     sqlite_with_rowid=False,
+)
+
+Index(
+    "redeliver_store_operation_letter_lineage",
+    operation_letters.c.operation_id,
+    operation_letters.c.lineage,
+    sqlite_where=operation_letters.c.lineage.is_not(None),
+    postgresql_where=operation_letters.c.lineage.is_not(None),
 )
 
 notes = Table(
@@ -200,9 +219,40 @@ audits = Table(
     Column("at_us", BigInteger, nullable=False),
     Column("who", Text, nullable=False),
     Column("what", Text, nullable=False),
+    Column("operation_id", Text),
     Column("filter", Text, nullable=False),
-    Column("count", Integer, nullable=False),
-    Column("result", Text, nullable=False),
+    Column("count", Integer),  # letters; NULL: not known
+    Column("outcome", Text, nullable=False),  # success, failure, denied
+    Column("why", Text, nullable=False),
+    Index("redeliver_store_audit_at", "at_us"),
+)
+
+# What an operator wants of one source of an App, until the next row takes its place.
+controls = Table(
+    "redeliver_store_control",
+    metadata,
+    Column("app", Text, primary_key=True),
+    Column("source", Text, primary_key=True),  # as `queue:orders`
+    Column("subject", Text, primary_key=True),  # consumption, breaker
+    Column("wish", Text, nullable=False),  # pause, resume; open, close, auto
+    Column("who", Text, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+)
+
+# What each process of an App reports: one row for each start.
+app_processes = Table(
+    "redeliver_store_process",
+    metadata,
+    Column("process_id", Text, primary_key=True),
+    Column("app", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("broker", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),  # running, stopped
+    Column("sources", Text, nullable=False),  # JSON: a list of `control.SourceReport`
+    Index("redeliver_store_process_app", "app"),
 )
 
 

@@ -7,13 +7,13 @@ Needs the extra `spark`; no other package imports pyspark.
 The functions take the caller's own SparkSession; `session` makes one. Importing this package loads no Spark.
 """
 
+from ..dead_letters.edits.letter import Letter
 from .draining.job import drain
 from .draining.order import Drained
 from .errors import LakeError, SparkError
 from .lake.compaction import Compacted, compact
 from .lake.lake import Lake
 from .plans import plan
-from .plans.letter import Letter
 from .plans.plan_file import Plan, read_plan
 from .replaying.job import replay
 from .replaying.report import Replayed

@@ -23,15 +23,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from ..runtime.health_server import HealthAddress, serving_health
+from ..runtime.health_pages import health_pages
 from ..runtime.partition import ProcessShare
 from ..runtime.signals import StopRequest
+from ..telemetry.page_server import ServedPages, ServerAddress, serving
+from ..telemetry.served import PATH
 from .supervisor import (
     Child,
     ChildChecked,
     ChildEnded,
     ChildFailed,
     ChildHealth,
+    ChildMetrics,
     ChildStarted,
     News,
     Supervisor,
@@ -43,14 +46,13 @@ log = logging.getLogger("redeliver_mw")
 STOP, HURRY = b"s", b"h"
 INDEX = "REDELIVER_PROCESS"  # in a process's environment, for code that needs its own number: from 1 on
 LOOK = 5.0  # seconds after which processes are checked although nothing was received
-_KINDS: dict[
-    str, type[ChildChecked] | type[ChildStarted] | type[ChildFailed] | type[ChildEnded] | type[ChildHealth]
-] = {
+_KINDS: dict[str, type[News]] = {
     "checked": ChildChecked,
     "up": ChildStarted,
     "failed": ChildFailed,
     "over": ChildEnded,
     "health": ChildHealth,
+    "metrics": ChildMetrics,
 }
 
 
@@ -115,11 +117,13 @@ class ChildProcess:
         self.line.close()
 
 
-def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None = None) -> SupervisorResult:
+def supervise(
+    command: Sequence[str], wanted: int, health: ServerAddress | None = None, metrics: ServerAddress | None = None
+) -> SupervisorResult:
     """Run `wanted` processes of `command` until SIGTERM or SIGINT. Called on the main thread.
 
-    At `health` the supervisor answers for all of them whether they are ready. Raises ConfigError or RedeliverError if
-    it cannot run.
+    At `health` the supervisor answers for all of them whether they are ready, and at `metrics` with the metrics of all
+    of them. Raises ConfigError or RedeliverError if it cannot run.
     """
     lines: list[ChildProcess] = []
 
@@ -129,7 +133,7 @@ def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None 
         return process
 
     supervisor = Supervisor(start, wanted)
-    answers = serving_health(health, lambda: supervisor.not_ready(time.monotonic()))
+    answers = serving(_health(health, supervisor), _metrics(metrics, supervisor))
     with answers, _signals(supervisor.ask) as woken:
         while True:
             rest = supervisor.run_once(time.monotonic())
@@ -140,6 +144,21 @@ def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None 
             with suppress(BlockingIOError):
                 woken.recv(4096)
     return supervisor.outcome
+
+
+def _health(address: ServerAddress | None, supervisor: Supervisor) -> ServedPages | None:
+    if address is None:
+        return None
+    return ServedPages(address, "--health", health_pages(lambda: supervisor.not_ready(time.monotonic())))
+
+
+def _metrics(address: ServerAddress | None, supervisor: Supervisor) -> ServedPages | None:
+    if address is None:
+        return None
+    from ..telemetry.prometheus import PrometheusMetrics  # needs an extra
+
+    metrics = PrometheusMetrics(samples=supervisor.samples.merged)
+    return ServedPages(address, "--metrics", {PATH: metrics.page})
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..errors import ConfigError
 from ..runtime.partition import ProcessShare
+from ..telemetry.samples import ProcessSamples, from_json
 
 log = logging.getLogger("redeliver_mw")
 
@@ -64,7 +65,13 @@ class ChildHealth(NamedTuple):
     not_ready: list[dict[str, str]]
 
 
-News = ChildChecked | ChildStarted | ChildFailed | ChildEnded | ChildHealth
+class ChildMetrics(NamedTuple):
+    """Reports the values of all metrics of a process, as `telemetry.samples.to_json` writes them. Sent like health."""
+
+    samples: dict[str, Any]
+
+
+News = ChildChecked | ChildStarted | ChildFailed | ChildEnded | ChildHealth | ChildMetrics
 
 
 class SupervisorResult(NamedTuple):
@@ -150,6 +157,7 @@ class Supervisor:
         self._any_up = False
         self._asked = self._heeded = 0
         self.stopping = False
+        self.samples = ProcessSamples()
         self.outcome = SupervisorResult(0)
 
     def ask(self) -> None:
@@ -197,10 +205,13 @@ class Supervisor:
                 slot.checked = True
             elif isinstance(news, ChildHealth):
                 slot.health, slot.heard = news, now
+            elif isinstance(news, ChildMetrics):
+                self.samples.reported(slot.share.index, from_json(news.samples))
             else:
                 slot.last, slot.kill_at = news, min(slot.kill_at, now + FAREWELL)
         if code is not None:
             self._ended(slot, code, now)
+            self.samples.ended(slot.share.index)
             child.close()
             slot.child = None
         elif now >= slot.kill_at:

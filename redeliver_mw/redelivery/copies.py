@@ -34,6 +34,7 @@ ENTRY_BYTES = 8  # framing of each header
 COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
 POLICY_BYTES = 512
 HISTORY = "redeliver_history"
+TRACE = "redeliver_trace"
 UNCOPYABLE = "redeliver_uncopyable"  # on a dead letter in limbo: why its message cannot be copied
 DEAD_LETTER_REASONS = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
 
@@ -116,7 +117,7 @@ def copies_of(
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None and (expires := iso_or_none(past.expires_at_us)) is not None:
             ours["redeliver_expires_at"] = expires  # a time after the year 9999 counts as never
-    ours = _fit(delivery, ours, kept, capabilities, spare, past.history)
+    ours = _fit(delivery, ours, kept, capabilities, spare, past.history, past.trace)
     ttl_us = None if move.lives is None else round(move.lives * 1e6)
     expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
     properties = replace(delivery.properties, user_id=None, expires_at_us=expires_at_us, ttl_us=ttl_us)
@@ -154,6 +155,8 @@ def limbo_letter(
     }
     if text := history.written(past.history, STATE_BYTES):
         ours[HISTORY] = text
+    if past.trace:
+        ours[TRACE] = past.trace
     salted = f"{lineage} uncopyable {move.decided_us}"
     id_of_copy = copy_id(salted, past.generation, past.hop + 1, source)
     headers = _kept_headers(delivery, capabilities) | ours | {"redeliver_copy_id": id_of_copy}
@@ -183,7 +186,7 @@ def release_annotations(
     ours = _common(delivery, past, lineage, move, signature) | {"redeliver_hop": str(past.hop)}
     if move.not_before_us is not None:
         ours["redeliver_not_before"] = iso(move.not_before_us)
-    return _fit(delivery, ours, _kept_headers(delivery, capabilities), capabilities, {})
+    return _fit(delivery, ours, _kept_headers(delivery, capabilities), capabilities, {}, trace=past.trace)
 
 
 def replay_copy(
@@ -223,7 +226,7 @@ def replay_copy(
         kept = {name: value for name, value in kept.items() if not name.startswith(JMSJCA)}
     if without:
         kept = {name: value for name, value in kept.items() if name not in without}
-    headers = _fit(delivery, headers, kept, capabilities, {})
+    headers = _fit(delivery, headers, kept, capabilities, {}, trace=past.trace)
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)
 
@@ -350,11 +353,12 @@ def _fit(
     capabilities: Capabilities,
     spare: Mapping[str, str],
     attempts: history.AttemptHistory = (),
+    trace: str = "",
 ) -> dict[str, str]:
     """Return our headers within what the broker accepts beside the foreign ones; if needed, texts are cut shorter.
 
     The headers in `spare` are added if there is room for all of them, and then the last `attempts` if there is room
-    left.
+    left. The `trace` is added only if there is room for it beside everything else at its full length.
     """
     foreign = delivery.reader.headers_bytes(delivery.native) - sum(
         _size(name, value) for name, value in delivery.headers.items() if name not in kept
@@ -367,7 +371,13 @@ def _fit(
         if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
             left = min(room - need - len(HISTORY) - ENTRY_BYTES, capabilities.value_bytes)
             text = history.written(attempts, left) if whole else ""
-            return fitting | {HISTORY: text} if text else fitting
+            if text:
+                fitting[HISTORY] = text
+                need += _size(HISTORY, text) + ENTRY_BYTES
+            uncut = whole and text == history.written(attempts)
+            if trace and uncut and need + _size(TRACE, trace) + ENTRY_BYTES <= room:
+                fitting[TRACE] = trace
+            return fitting
         whole = False
     raise NotCopyable(
         f"its headers need {need - room + capabilities.header_bytes} bytes with ours, "

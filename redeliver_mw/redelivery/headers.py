@@ -10,6 +10,7 @@ F = 0, one generation later. A broker's own counter is never used.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # the largest count that is believed: counting continues from there, in the journal's 32 bits
 MOST_COUNTED = 2**31 - 2**20
+_TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def read_history_headers(delivery: Delivery) -> Past:
@@ -42,6 +44,7 @@ def read_history_headers(delivery: Delivery) -> Past:
         first_attempt_us=_time(headers, "first_attempt_at"),
         replay_id=_text(headers, "replay_id") or None,
         original=_originals(headers) if counted or replayed else {},
+        trace=trace_of(headers),
     )
     if reason:
         past.generation += 1
@@ -58,12 +61,18 @@ def read_history_headers(delivery: Delivery) -> Past:
     return past
 
 
+def trace_of(headers: Mapping[str, Any]) -> str:
+    """Return the span of the last attempt, as our copies carry it; empty if the header is not of that form."""
+    text = _text(headers, "trace")
+    return text if _TRACE.fullmatch(text) else ""
+
+
 def iso(us: int) -> str:
     """Return microseconds since 1970 as ISO 8601 in UTC."""
     return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _text(headers: dict[str, Any], name: str) -> str:
+def _text(headers: Mapping[str, Any], name: str) -> str:
     value = headers.get(PREFIX + name, "")
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 

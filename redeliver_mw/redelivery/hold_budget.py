@@ -15,6 +15,8 @@ from ..message import Destination
 from .delays import DelayOptions
 from .plan import SourcePlan
 
+NOBODY = 0  # no delivery's token
+
 
 class HoldBudget:
     """Knows the deliveries of one source that are held here, by token.
@@ -54,6 +56,11 @@ class HoldBudget:
             return True
         shared = copyable or options.apart == 0
         return shared and self.taken(token, options) < options.budget
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many deliveries are held, how many places of the budget are taken, and its size. Any thread."""
+        options = self.options
+        return len(self.held) + len(self.apart), self.taken(NOBODY, options), options.budget
 
     def take(self, token: int, *, apart: bool) -> None:
         """Give the delivery a place, or another one than it has."""

@@ -218,6 +218,7 @@ class Interceptor:
             f"{x.failure.type}: {x.failure.message[:1000]}",
             counted=not uncounted,
         )
+        past.trace = x.delivery.trace or past.trace
         past.history = history.added(past.history, x.at.us, x.failure.fingerprint, tracked.plan.signature.host)
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         tracked.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")

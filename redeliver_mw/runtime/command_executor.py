@@ -37,6 +37,8 @@ from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.headers import PREFIX
 from ..redelivery.order_places import OrderPlace
 from ..telemetry.failure_log import FailureLog
+from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
+from ..telemetry.transfers import announcing_copy, announcing_settlement, announcing_transaction
 from ..timers import Timers
 from .target_maker import TargetMaker
 from .workers import WorkerPool
@@ -74,6 +76,12 @@ class DeliveryGate(Protocol):
     def stop(self) -> list[Delivery]: ...  # lets nothing through from now on; answers what waited
 
 
+class ReplayListener(Protocol):
+    """Learns of the attempts of replayed messages. Implemented by `operations_link.OperationsLink`."""
+
+    def attempt(self, attempt: RecordAttempt, /) -> None: ...  # the interceptor's lock is held
+
+
 class CommandExecutor:
     """Executes commands: one method for each. Called with the dispatcher's lock held; none of the methods blocks.
 
@@ -94,12 +102,14 @@ class CommandExecutor:
         sequencer: KeySequencer | None = None,
         failures: FailureLog | None = None,
         maker: TargetMaker | None = None,
+        telemetry: TelemetryHook = NO_TELEMETRY,
     ) -> None:
         self._adapter, self._pools = adapter, pools
         self._recorder, self._consumer, self._clock = recorder, consumer, clock
         self._limbo, self._gate, self._sequencer = limbo, gate, sequencer
-        self._failures, self._maker = failures, maker
+        self._failures, self._maker, self._telemetry = failures, maker, telemetry
         self.halted: dict[Destination, str] = {}
+        self.replays: ReplayListener | None = None
         self._timers = Timers(
             lambda seconds, _: adapter.call_later(seconds, self._run_timers),
             lambda: clock.now().mono,
@@ -137,10 +147,11 @@ class CommandExecutor:
             if verdict == "refused" and c.due_us is None and self._maker is not None:
                 self._maker.refused(c.out.target)
 
+        answer = announcing_copy(self._telemetry, self._clock, c, answered)
         if c.due_us is None:
-            self._adapter.publish(c.out, answered, after=c.after)
+            self._adapter.publish(c.out, answer, after=c.after)
         elif self._limbo is not None:
-            self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms, places)
+            self._limbo.park(c.out, c.due_us / 1e6, answer, c.terms, places)
 
     def _places_with(self, c: PublishCopy) -> Sequence[OrderPlace]:
         """Return the places that the limbo is to remember with a retry copy."""
@@ -156,11 +167,14 @@ class CommandExecutor:
                 for out, _ in c.outs:
                     self._maker.refused(out.target)
 
-        self._adapter.move(c.delivery, c.outs, answered)
+        self._adapter.move(c.delivery, c.outs, announcing_transaction(self._telemetry, self._clock, c, answered))
 
     def settle(self, c: Settle) -> None:
         def send() -> None:
-            send_settlement(self._adapter, c, lambda: self._dispatcher.feed(SettleWritten(c.token)))
+            def written() -> None:
+                self._dispatcher.feed(SettleWritten(c.token))
+
+            send_settlement(self._adapter, c, announcing_settlement(self._telemetry, self._clock, c, written))
 
         if c.settlement == "accepted" and not c.returns:
             return self.without_its_place(c.delivery, send)
@@ -183,16 +197,24 @@ class CommandExecutor:
             self._failures.attempt(c, self._adapter.call_later)
         if self._recorder.wanted:
             self._recorder.append(attempt_record, c, self._consumer)
+        if self.replays is not None and c.past.replay_id:
+            self.replays.attempt(c)
+        if self._telemetry.attempt_recorded is not None:
+            self._telemetry.attempt_recorded(c)
 
     def halt(self, c: PauseSource) -> None:
         self._pools[c.source].pause("us")
         self.halted[c.source] = c.reason
+        if self._telemetry.source_paused is not None:
+            self._telemetry.source_paused(c.source, c.reason, c.loud)
         if c.loud:
             log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
 
     def resume(self, c: ResumeSource) -> None:
         if self.halted.pop(c.source, None) is not None:
             self._pools[c.source].resume("us")
+            if self._telemetry.source_resumed is not None:
+                self._telemetry.source_resumed(c.source)
 
     def say(self, c: Log) -> None:
         log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)

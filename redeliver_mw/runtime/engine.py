@@ -19,11 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..adapter.capabilities import Capabilities, SourceCapabilities
-from ..adapter.protocol import Adapter, Subscription, SupportsScheduleWait, ledger_scope_of
+from ..adapter.protocol import (
+    Adapter,
+    Subscription,
+    SupportsConnectionReports,
+    SupportsScheduleWait,
+    ledger_scope_of,
+)
 from ..clock import Clock, StepWatchingClock
 from ..errors import BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BY as BREAKER
 from ..flow.breaker_guard import BreakerGuard
+from ..flow.consumer_pauses import ConsumerPauses
 from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Hook, Recorder, RecordSink
@@ -35,6 +42,9 @@ from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
+from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
+from ..telemetry.state import ConsumerDescription, ConsumerState, SourceState
+from .broker_watch import BrokerWatch
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
 from .policy_checks import ladder_of
@@ -49,6 +59,8 @@ from .workers import AsyncPool, InlinePool, LoopThread, PoolListener, ThreadPool
 if TYPE_CHECKING:
     from ..crash_safety.gate import CrashSafetyGate
     from ..limbo.service import LimboService
+    from .operations_link import OperationsLink
+    from .remote_control import RemoteControl
 
 log = logging.getLogger("redeliver_mw")
 START_TIMEOUT = 60.0  # seconds, each for connecting, checking and subscribing
@@ -72,12 +84,13 @@ class Engine:
         checked: Callable[[], object] | None = None,
         drive: Callable[[], object] | None = None,
         pool: type[WorkerPool] | None = None,
+        telemetry: TelemetryHook = NO_TELEMETRY,
     ) -> None:
         self.adapter, self._specs, self._policies = adapter, specs, policies
         self._settings, self._clock = settings, StepWatchingClock(clock)
         self._drive = drive  # runs everything that is due, in a hand-driven test; None: threads do this
         self._pool_type = pool  # None: chosen by the handler's kind
-        self._checked = checked
+        self._checked, self._telemetry = checked, telemetry
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._failures = FailureLog(self._clock) if settings.log_failures else None
         self._changed = threading.Condition()
@@ -91,6 +104,10 @@ class Engine:
         self._renewal: PolicyReloader | None = None
         self._limbo: LimboService | None = None
         self._gate: CrashSafetyGate | None = None
+        self._consumers: ConsumerPauses | None = None
+        self._control: RemoteControl | None = None
+        self._operations: OperationsLink | None = None
+        self._watch: BrokerWatch | None = None
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
         self.pools: dict[Destination, WorkerPool] = {}
@@ -113,15 +130,23 @@ class Engine:
             check_targets(self._asking, plans, declare=self._settings.declare != "none")
             self._limbo = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
+            self._link_operations()
             warn_of_order(plans.values(), crash_safe=self._settings.crash_safe)
             if self._checked is not None:
                 self._checked()
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
+            if self._consumers is not None:
+                self._consumers.subscribed()
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
             self._renewal.start()
             if self._limbo is not None:
                 self._limbo.start()
+            if self._telemetry.wants_broker_state:
+                self._watch = BrokerWatch(
+                    self.adapter, self._dead_letter_queues, self._limbo, self._clock, driven=self._drive is not None
+                )
+                self._watch.start()
         except BaseException:
             for pool in self.pools.values():
                 pool.stop()
@@ -160,9 +185,32 @@ class Engine:
             self._clock,
             retry=self._settings.limbo_delivery_retry,
             driven=self._drive is not None,
+            sent=self._telemetry.parked_copy_answered,
         )
         limbo.open()
         return limbo
+
+    def _link_operations(self) -> None:
+        """Link to the store, and obey the wishes that hold. Raises ConfigError for a URL that is no store's."""
+        if self._settings.operations is None or self.runner is None:
+            return
+        from .operations_link import OperationsLink as Linked  # imports SQLAlchemy
+        from .remote_control import RemoteControl as Controlled
+
+        if self._consumers is None:
+            self._consumers = ConsumerPauses(self.runner, self.pools, self.adapter)
+        self._control = Controlled(self.pools, self.guard, self._consumers)
+        self._operations = Linked(
+            self._settings.operations,
+            app=self._settings.app_name,
+            adapter=self.adapter,
+            clock=self._clock,
+            control=self._control,
+            sources=lambda: self.health()["sources"],
+            driven=self._drive is not None,
+        )
+        self.runner.watch_replays(self._operations)
+        self._operations.start()
 
     def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
         ledgers = self._ledgers(plans)
@@ -186,14 +234,26 @@ class Engine:
             self._sequencer(plans, interceptor),
             self._failures,
             TargetMaker(adapter, interceptor.plans, self._clock) if self._settings.declare != "none" else None,
+            self._telemetry,
         )
         if self._settings.breaker is not None:
-            self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.pools, self.adapter)
+            self._consumers = ConsumerPauses(self.runner, self.pools, self.adapter)
+            self.guard = BreakerGuard(
+                self._settings.breaker,
+                plans,
+                self.runner,
+                self.pools,
+                self.adapter,
+                self._consumers,
+                self._telemetry.breaker_changed,
+            )
         for spec in self._specs:
             self.pools[spec.source] = self._pool(spec, self.guard or self.runner)
         if self._gate is not None:
             self._gate.start(self.runner)
         self._recorder.start()
+        if self._telemetry.started is not None:
+            self._telemetry.started(self)
         for pool in self.pools.values():
             pool.start()
         timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
@@ -295,6 +355,8 @@ class Engine:
             self._changed.notify_all()
         if self.started:
             log.info("%s: connected again", self.adapter.broker)
+        if self._telemetry.connected is not None:
+            self._telemetry.connected(self.adapter.broker)
 
     def ready(self, source: Destination, generation: int, /) -> None:
         if self.runner is not None:
@@ -303,6 +365,8 @@ class Engine:
             self._generations[source] = generation
             self._ready.add(source)
             self._changed.notify_all()
+        if self._telemetry.subscribed is not None:
+            self._telemetry.subscribed(source, self._clock.now())
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         if self.runner is not None:
@@ -310,10 +374,14 @@ class Engine:
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         with self._changed:
-            for source in [known for known, live in self._generations.items() if live == generation]:
+            gone = [known for known, live in self._generations.items() if live == generation]
+            for source in gone:
                 del self._generations[source]
         if self.runner is not None:
             self.runner.lost(generation, error)
+        if self._telemetry.subscription_lost is not None:
+            for source in gone:
+                self._telemetry.subscription_lost(source, error)
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
         if self.started:
@@ -347,6 +415,8 @@ class Engine:
         return StopReport(self._clock.now().mono - begun, left, left == 0)
 
     def _close(self, timeout: float) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         if self._renewal is not None:
             self._renewal.stop()
         if self._loop_thread is not None:
@@ -356,9 +426,39 @@ class Engine:
         self.adapter.close(timeout)
         if self._gate is not None:
             self._gate.close(timeout)
+        if self._operations is not None:
+            self._operations.close(min(2.0, timeout))
         if self._failures is not None:
             self._failures.flush()
+        if self._telemetry.stopped is not None:
+            self._telemetry.stopped(self)
         self._recorder.close(2.0)
+
+    def telemetry_description(self) -> ConsumerDescription:
+        """Return the broker and its dialect, and the sources with a handler for batches. Thread-safe."""
+        capabilities = self.adapter.capabilities
+        batched = frozenset(spec.source for spec in self._specs if spec.batch is not None)
+        return ConsumerDescription(capabilities.dialect, capabilities.broker_kind, self.adapter.broker, batched)
+
+    def telemetry_state(self) -> ConsumerState:
+        """Return the present state of the sources and connections. Thread-safe."""
+        reports = self.adapter.connection_reports() if isinstance(self.adapter, SupportsConnectionReports) else ()
+        runner = self.runner
+        sources = {} if runner is None else {s: self._state_of(s, pool, runner) for s, pool in list(self.pools.items())}
+        connections = {report.role: report.state == "connected" for report in reports}
+        seen = self._watch
+        if seen is None:
+            return ConsumerState(sources, connections)
+        return ConsumerState(sources, connections, seen.parked, seen.parked_due, dict(seen.depths), dict(seen.oldest))
+
+    def _dead_letter_queues(self) -> set[Destination]:
+        plans = self.runner.plans if self.runner is not None else {}
+        targets = {target.resolve(source) for source, plan in plans.items() for target in plan.policy.places}
+        return {target for target in targets if target.kind == "queue"}
+
+    def _state_of(self, source: Destination, pool: WorkerPool, runner: Runner) -> SourceState:
+        why = self._trouble(source) or (self._pause(source, pool) if pool.paused else "")
+        return runner.state_of(source, why, self.guard.health(source)["state"] if self.guard is not None else "")
 
     def health(self) -> dict[str, Any]:
         """Return plain values for probes."""
@@ -377,6 +477,7 @@ class Engine:
                     "waiting": pool.waiting,
                     "behind": runner.waiting(source) if runner else 0,
                     "paused": pool.paused,
+                    "paused_by": (self._control.paused_by(source) or None if self._control else None),
                     "uncopyable": runner.uncopyable(source) if runner else 0,
                     "why_paused": self._trouble(source) or None,
                     "breaker": (self.guard.health(source) if self.guard else None),
@@ -402,6 +503,8 @@ class Engine:
         return {"subscribed": subscribed, "consuming": not why, "why_not_consuming": why or None}
 
     def _pause(self, source: Destination, pool: WorkerPool) -> str:
+        if self._control is not None and (who := self._control.paused_by(source)):
+            return f"it was paused by {who}"
         if BREAKER in pool.paused_by and self.guard is not None:
             return f"its breaker is open: {self.guard.health(source)['why']}"
         return "it was paused by the application"

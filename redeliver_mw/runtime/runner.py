@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..adapter.protocol import Adapter
-from ..clock import Clock
+from ..clock import Clock, Moment
 from ..errors import Undecodable
 from ..failure import describe
 from ..flow.sequencer import KeySequencer
@@ -30,9 +30,11 @@ from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.interop import JmsjcaProperties
 from ..redelivery.outbox import CLOSED, Outbox, QueuedSend, SendRules, close_outbox
-from ..redelivery.plan import attempt_plan
+from ..redelivery.plan import SourcePlan, attempt_plan
 from ..telemetry.failure_log import FailureLog
-from .command_executor import CommandExecutor, CopyStore, DeliveryGate
+from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
+from ..telemetry.state import SourceState
+from .command_executor import CommandExecutor, CopyStore, DeliveryGate, ReplayListener
 from .target_maker import TargetMaker
 from .workers import WorkerPool
 
@@ -73,13 +75,14 @@ class Runner:
         sequencer: KeySequencer | None = None,
         failures: FailureLog | None = None,
         maker: TargetMaker | None = None,
+        telemetry: TelemetryHook = NO_TELEMETRY,
     ) -> None:
         self._adapter, self._interceptor, self._pools = adapter, interceptor, pools
         self._recorder, self._consumer, self._clock, self._rng = recorder, consumer, clock, rng
         self._gate, self._sequencer = gate, sequencer
         self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries
         self._executor = CommandExecutor(
-            adapter, pools, recorder, consumer, clock, limbo, gate, sequencer, failures, maker
+            adapter, pools, recorder, consumer, clock, limbo, gate, sequencer, failures, maker, telemetry
         )
         self._dispatcher = EventDispatcher(interceptor.feed, self._executor, self._fed)
         self._executor.start(self._dispatcher)
@@ -92,7 +95,10 @@ class Runner:
         self._send_rules = SendRules(adapter.capabilities, limbo is not None)
         self._jmsjca = JmsjcaProperties()
         self._quiet = threading.Condition(self._lock)
-        self._timed = recorder.wanted
+        # None unless a sink wants to know
+        self._run_begins, self._run_ended, self._handled = telemetry.run_begins, telemetry.run_ended, telemetry.handled
+        self._run_cancelled, self._healthy_run_ended = telemetry.run_cancelled, telemetry.healthy_run_ended
+        self._timed = recorder.wanted or telemetry.times_runs
         self.stopping = False
         self._hurried = False
         self.trouble = ""  # why no source is handed anything; empty: there is none
@@ -154,6 +160,10 @@ class Runner:
             if not self.stopping and delivery.generation in self._live:
                 self.feed(Arrived(delivery, self._clock.now(), aside_us))
 
+    def watch_replays(self, listener: ReplayListener) -> None:
+        """Let the listener learn of each attempt of a message that a replay has sent. Called before the first one."""
+        self._executor.replays = listener
+
     def why_paused(self, source: Destination) -> str:
         """Return why a source is paused; empty if it is not, or the application paused it."""
         return self._executor.halted.get(source) or self.trouble
@@ -161,6 +171,18 @@ class Runner:
     def waiting(self, source: Destination) -> int:
         """Return how many messages of a source wait for one of their key."""
         return 0 if self._sequencer is None else self._sequencer.waiting(source)
+
+    @property
+    def plans(self) -> Mapping[Destination, SourcePlan]:
+        """Return the present plan of each source. Any thread."""
+        return dict(self._plans)
+
+    def state_of(self, source: Destination, paused: str, breaker: str) -> SourceState:
+        """Return the present state of a source: what is `paused`, the state of its breaker, and what is known here."""
+        running = sum(delivery.destination == source for delivery in list(self.running))
+        counts = self._interceptor.budget_of(source).counts()
+        version = self._plans[source].signature.policy_version
+        return SourceState(self._pools[source].waiting + running, *counts, paused, breaker, version)
 
     def uncopyable(self, source: Destination) -> int:
         """Return how many messages of a source stay unsettled here since no exact copy of them can be made."""
@@ -205,6 +227,8 @@ class Runner:
             if plan.policy.language == "jmsjca":
                 self._jmsjca.begin(delivery)
             delivery.outbox = Outbox(self._send_rules)
+            if self._run_begins is not None:
+                self._run_begins(delivery)
             return True
         # Looked at only now, so that a loss in between finds it in `running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
@@ -244,28 +268,41 @@ class Runner:
             return self._nudge() if self.stopping else None
         since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else None
         if since is not None and not delivery.known:
+            if self._healthy_run_ended is not None and at is not None:
+                self._healthy_run_ended(delivery, None, at, at.mono - since)
             if self._sequencer is None:
                 self._adapter.settle(((delivery, "accepted"),))
             else:
                 self._executor.without_its_place(delivery, lambda: self._adapter.settle(((delivery, "accepted"),)))
             self.handled += 1
             if at is not None:
-                ran_us = round((at.mono - since) * 1e6)
-                self._recorder.healthy(delivery, self._consumer, attempt_plan(delivery), at.us, ran_us)
+                self._record_healthy(delivery, at, at.mono - since)
         else:
             self.handled += 1
             at = at or self._clock.now()
-            self.feed(HandlerSucceeded(delivery, at, at.mono - since if since else 0.0))
+            ran = at.mono - since if since else 0.0
+            if self._run_ended is not None:
+                self._run_ended(delivery, None, at, ran)
+            self.feed(HandlerSucceeded(delivery, at, ran))
         if self.stopping:
             self._nudge()
+
+    def _record_healthy(self, delivery: Delivery, at: Moment, ran: float) -> None:
+        if self._handled is not None:
+            self._handled(delivery, at, ran)
+        if self._recorder.wanted:
+            self._recorder.healthy(delivery, self._consumer, attempt_plan(delivery), at.us, round(ran * 1e6))
 
     def _sent(self, delivery: Delivery, sends: tuple[QueuedSend, ...]) -> None:
         """Let the interceptor have a success that sends messages."""
         at = self._clock.now()
         with self._lock:  # as for a failure
             since = self.running.pop(delivery, None)
+            ran = at.mono - since if since else 0.0
+            if self._run_ended is not None:
+                self._run_ended(delivery, None, at, ran)
             self.handled += 1
-            self.feed(HandlerSucceeded(delivery, at, at.mono - since if since else 0.0, sends))
+            self.feed(HandlerSucceeded(delivery, at, ran, sends))
 
     def _listen(self, delivery: Delivery) -> None:
         """Take what the handler set in JMSJCA's properties, before its run counts as ended."""
@@ -283,10 +320,14 @@ class Runner:
         with self._lock:  # no loss comes in between: it finds either a run, or its result
             since = self.running.pop(delivery, None)
             ran = at.mono - since if since else 0.0
+            if self._run_ended is not None:
+                self._run_ended(delivery, error, at, ran)
             self.feed(HandlerFailed(delivery, cause, failure, at, self._rng.random(), ran, undecodable, counted))
 
     def cancelled(self, delivery: Delivery, /) -> None:
         self.running.pop(delivery, None)
+        if self._run_cancelled is not None and delivery.outbox not in (None, CLOSED):  # its run had begun
+            self._run_cancelled(delivery)
         delivery.outbox = CLOSED
         if self._jmsjca:
             self._jmsjca.ended(delivery)

@@ -40,6 +40,7 @@ class Settings:
     seed: int | None = None  # of the jitter; for tests
     limbo: str | None = None  # the URL of its database
     limbo_delivery_retry: int | None = None  # how often a target may refuse a message from limbo
+    operations: str | None = None  # the URL of the store
     crash_safe: bool = False
     breaker: Breaker | None = None
     journal_healthy: Healthy = "all"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from tests.bench.side import Count, Task
 
@@ -14,8 +15,19 @@ def by_app(task: Task) -> None:
 
     done = threading.Event()
     count = Count(task, done.set)
+    metrics = None
+    if task.metrics:
+        from redeliver_mw.telemetry.prometheus import PrometheusMetrics
+
+        metrics = PrometheusMetrics()
     app = App(
-        task.url, prefetch=task.prefetch, journal=task.journal, limbo=task.limbo, crash_safe=task.limbo is not None
+        task.url,
+        prefetch=task.prefetch,
+        journal=task.journal,
+        limbo=task.limbo,
+        crash_safe=task.limbo is not None,
+        metrics=metrics,
+        traces=None if task.traces is None else _provider(task.traces),
     )
 
     @app.handler(task.queue)
@@ -26,3 +38,18 @@ def by_app(task: Task) -> None:
     done.wait()
     count.report()
     app.stop()
+
+
+def _provider(sampled: float) -> Any:
+    """Return a tracer provider that samples this share, and sends its spans nowhere."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+    class Nowhere(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(sampled)))
+    provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+    return provider

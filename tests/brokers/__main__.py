@@ -12,6 +12,7 @@ import time
 
 from tests.brokers import KINDS, BrokerFailed, BrokerMissing, broker
 from tests.brokers._install import say
+from tests.telemetry import prometheus_server
 
 
 def main() -> int:
@@ -21,7 +22,7 @@ def main() -> int:
     up = commands.add_parser("up", help="start one, print its URL, run until Ctrl-C or SIGTERM")
     up.add_argument("kind", choices=sorted(KINDS))
     up.add_argument("--version")
-    commands.add_parser("fetch", help="install and cache every broker that the tests use")
+    commands.add_parser("fetch", help="install and cache every broker that the tests use, and Prometheus")
     asked = parser.parse_args()
     if asked.command == "up" and asked.version not in (None, *KINDS[asked.kind].VERSIONS):
         up.error(f"--version of {asked.kind} is one of {', '.join(KINDS[asked.kind].VERSIONS)}")
@@ -66,6 +67,11 @@ def _fetch() -> int:
             except BrokerMissing as error:
                 say(f"{kind} {version}: {error}")
                 missing += 1
+    try:
+        prometheus_server.fetch()
+    except BrokerMissing as error:
+        say(f"prometheus: {error}")
+        missing += 1
     return 1 if missing else 0
 
 

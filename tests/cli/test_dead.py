@@ -141,6 +141,20 @@ def test_letters_are_listed_and_stay(letters: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
+def test_letters_of_a_queue_are_chosen_in_memory(letters: Broker, tmp_path: Path) -> None:
+    def chosen(*words: str) -> list[str]:
+        return [one["id"] for one in asked(tmp_path, letters, "list", "env:BROKER", DLQ, *words)]
+
+    assert chosen("--where", "id in (copy-0, copy-2) and error = ValueError") == ["copy-0", "copy-2"]
+    assert chosen("--where", "failures = 3", "--limit", "1") == ["copy-0"]
+    assert chosen("--where", f"bytes = {len(BODIES[1])} and source = {SOURCE}", "--since", "2026-01-01") == ["copy-1"]
+    assert chosen("--since", "2026-01-02") == []
+    done = redeliver(tmp_path, "dead", "show", letters.url, DLQ, "--where", "id = copy-1", "--body", "hex")
+    assert done.stdout.startswith("letter copy-1,")
+    assert f"note: looked at 3 of queue:{DLQ}, all letters: 1 are meant" in done.stderr
+
+
+@pytest.mark.broker
 def test_a_letter_is_shown_with_its_headers_and_its_body(letters: Broker, tmp_path: Path) -> None:
     (first,) = asked(tmp_path, letters, "show", "env:BROKER", DLQ)
     assert (first["id"], first["body"], first["headers"]["tenant"]) == ("copy-0", '{"lamp": 1, "password": "***"}', "a")

@@ -18,11 +18,12 @@ ROOT: Any = typer.main.get_command(app)
 
 
 def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each command that is no group, with the words that lead to it."""
+    """Yield each command that does something, with the words that lead to it; a group may do something alone."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
-            yield from leaves(command, (*path, name))
-        else:
+            given = ["shop" for one in command.params if one.param_type_name == "argument"]  # the App of `control APP`
+            yield from leaves(command, (*path, name, *given))
+        if not hasattr(command, "commands") or command.invoke_without_command:
             yield (*path, name), command
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from redeliver_mw import connect
-from redeliver_mw.runtime.health_server import MOST_CLIENTS, PATIENCE
+from redeliver_mw.telemetry.page_server import MOST_CLIENTS, PATIENCE
 from tests.brokers import Broker
 from tests.brokers._process import free_ports
 from tests.brokers.skips import only_if

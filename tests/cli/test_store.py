@@ -12,6 +12,7 @@ import pytest
 
 from redeliver_mw.cli.main import run
 from redeliver_mw.operations import Store
+from redeliver_mw.operations.tables import letters
 from tests.operations.taking import DLQ, put
 from tests.pipeline.letters import DIED_US, letter
 
@@ -118,6 +119,109 @@ def test_the_store_is_that_of_the_variable_if_none_is_given(
     assert len(as_json(capsys, "list", "--store", "env:OTHER")["letters"]) == 3
 
 
+@pytest.fixture
+def triage_url(tmp_path: Path) -> str:
+    """A store with letters of two errors and two days, one of which is archived."""
+    url = f"sqlite:///{tmp_path}/triage.db"
+    with Store(url) as store:
+        for number in range(6):
+            own = {
+                "redeliver_error_type": ("KeyError", "TimeoutError")[number % 2],
+                "redeliver_last_failed_at": f"2026-11-{20 + number}T12:00:00Z",
+                "tenant": f"t{number}",
+            }
+            put(store, letter(b"x" * number, own, copy_id=f"copy-{number}"))
+        with store.writing() as connection:
+            connection.execute(letters.update().where(letters.c.dl_id == "copy-5").values(state="archived"))
+    return url
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "43210"),
+        (["--where", "error = TimeoutError"], "31"),
+        (["--where", "header.tenant in (t0, t4) and bytes > 0"], "4"),
+        (["--since", "2026-11-23"], "43"),
+        (["--since", "2026-11-23T12:00:01Z"], "4"),
+        (["--since", "30000d"], "43210"),
+        (["--state", "archived"], "5"),
+        (["--state", "any"], "543210"),
+        (["--state", "any", "--where", "state = archived"], "5"),
+        (["--group", "error=KeyError"], "420"),
+        (["--group", "day=2026-11-21"], "1"),
+        (["--group", "app="], "43210"),
+        (["--group", "source=orders", "--sort", "bytes"], "01234"),
+        (["--sort", "died"], "01234"),
+        (["--sort", "bytes:desc", "--limit", "2"], "43"),
+    ],
+)
+def test_letters_are_chosen_and_sorted(words: list[str], expected: str, triage_url: str, capsys: Capture) -> None:
+    found = as_json(capsys, "list", "--store", triage_url, *words)["letters"]
+    assert "".join(one["id"][-1] for one in found) == expected
+
+
+def test_a_list_of_groups_is_what_groups_prints(triage_url: str, capsys: Capture) -> None:
+    for words in (["--where", "bytes > 1"], ["--state", "any", "--since", "2026-11-22"]):
+        listed = said(capsys, "list", "--store", triage_url, "--group", "error", *words)
+        assert listed == said(capsys, "groups", "--store", triage_url, "--by", "error", *words)
+        assert "KeyError" in listed[0]
+
+
+def test_the_letter_that_is_shown_can_be_chosen(triage_url: str, capsys: Capture) -> None:
+    words = ("show", "--store", triage_url)
+    assert as_json(capsys, *words, "--where", "error = TimeoutError")["id"] == "copy-3"
+    assert as_json(capsys, *words, "--sort", "died")["id"] == "copy-0"
+    assert as_json(capsys, *words, "--state", "archived")["id"] == "copy-5"
+    assert said(capsys, *words, "--where", "failures > 99")[1].startswith("no letter of the store is meant by that")
+
+
+def test_a_list_of_all_states_names_them(triage_url: str, capsys: Capture) -> None:
+    out, _ = said(capsys, "list", "--store", triage_url, "--state", "any")
+    assert "archived" in out
+    assert "6 letters of 6 in the store" in out
+
+
+def test_a_body_is_shown_as_json_text_or_hex(store_url: str, capsys: Capture) -> None:
+    words = ("show", "--store", store_url, "--id")
+    out, _ = said(capsys, *words, "copy-0")
+    assert out.endswith('{\n  "lamp": 1,\n  "password": "***"\n}\n')
+    assert said(capsys, *words, "copy-0", "--body", "text")[0].endswith('{"lamp": 1, "password": "***"}\n')
+    assert said(capsys, *words, "copy-1", "--body", "hex")[0].endswith(f"00000000  {'00 ff':<47}  ..\n")
+    assert said(capsys, *words, "odd")[0].endswith("\na\\x1b[2Jb\n")
+    assert "the body is not UTF-8, at byte 1" in said(capsys, *words, "copy-1", "--body", "text", code=2)[1]
+    assert "the body is no JSON" in said(capsys, *words, "odd", "--body", "json", code=2)[1]
+
+
+DECODERS = """
+import sys
+def upper(body): return body.decode().upper()
+def read(body): return {"length": len(body), "secret": "password=hunter2", "odd": "\\x1b[2J"}
+def fails(body): raise ValueError("no schema \\x1b[2J token=hunter2")
+def leaves(body): sys.exit(3)
+def same(body): return body
+"""
+
+
+def test_a_body_is_shown_as_a_function_decodes_it(
+    store_url: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "avro_like.py").write_text(DECODERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ("show", "--store", store_url, "--id", "odd", "--decode")
+    assert said(capsys, *words, "avro_like:upper")[0].endswith("\nA\\x1b[2JB\n")
+    assert '"length": 6' in said(capsys, *words, "avro_like:read")[0]
+    assert said(capsys, *words, "avro_like:same")[0].endswith("\na\\x1b[2Jb\n")
+    for name, text in (("fails", "ValueError: no schema \\x1b[2J token=***"), ("leaves", "SystemExit: 3")):
+        out, err = said(capsys, *words, f"avro_like:{name}", code=3)
+        assert out.endswith("\na\\x1b[2Jb\n")
+        assert f"--decode: the function raises {text}; this is the body as it is" in err
+    found = json.loads(said(capsys, *words, "avro_like:fails", "--json", code=3)[0])
+    assert found["decode_error"].startswith("ValueError: no schema")
+    assert found["body_encoding"] == "utf-8"
+
+
 # -- bad input --------------------------------------------------------------------------------------
 
 
@@ -135,6 +239,22 @@ def test_the_store_is_that_of_the_variable_if_none_is_given(
         (["list", "--store", "sqlite:///s.db", "--limit", "0"], "--limit: 0 is no number from 1 on"),
         (["show", "--store", "sqlite:///s.db", "--id", " "], "--id: an empty id"),
         (["groups", "--by", "tenant"], "--by: there are no groups by 'tenant'"),
+        (["list", "--group", "tenant"], "--group: there are no groups by 'tenant'"),
+        (["list", "--group", "tenant=a"], "--group: there are no groups by 'tenant'"),
+        (["list", "--group", "error", "--cursor", "x"], "--cursor: this option is for letters in a list"),
+        (["groups", "--group", "error"], "--group: 'error' names no group"),
+        (["groups", "--group", "day=today"], "--group: 'today' is no day"),
+        (["list", "--where", "failures > "], "--where: column 12: a value is needed here, not the end of the filter"),
+        (["groups", "--where", "size > 3"], "Did you mean bytes?"),
+        (["show", "--where", "a" * 10_001], "--where: column 10001"),
+        (["list", "--since", "soon"], '--since: "soon" is no time. Write a length of time as in 2h or 3d'),
+        (["list", "--state", "gone"], "--state: there is no state 'gone'. Write one of waiting,"),
+        (["list", "--sort", "size"], "--sort: letters cannot be sorted by 'size'"),
+        (["list", "rabbitmq://h/", "q", "--state", "any"], "--state: this option is for letters in a store"),
+        (["list", "rabbitmq://h/", "q", "--sort", "died"], "--sort: this option is for letters in a store"),
+        (["list", "rabbitmq://h/", "q", "--where", "a"], "--where: column 1:"),
+        (["show", "--body", "xml"], "--body: there is no form 'xml'"),
+        (["show", "--decode", "nowhere_at_all:f"], "--decode nowhere_at_all:f: there is no module 'nowhere_at_all'"),
         (["collect", "memory://", "q"], "memory://: a memory broker lives in one process"),
         (["collect", "rabbitmq://h/", "topic:t"], "topic:t is no queue"),
         (["collect", "rabbitmq://h/", "q", "--limit", "0"], "--limit: 0 is no number from 1 on"),

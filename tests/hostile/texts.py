@@ -114,6 +114,7 @@ FORGED = {
     "redeliver_error_message": TEXTS,
     "redeliver_error_fingerprint": (*TEXTS, "0123456789abcdef"),
     "redeliver_history": JSONS,
+    "redeliver_trace": (*TEXTS, "00-" + "a" * 32 + "-" + "b" * 16 + "-01"),
     "redeliver_reason": ("exhausted", "rejected", "expired", "", "\x1b[31mx", "nonsense"),
     "redeliver_policy": TEXTS,
     "redeliver_policy_version": TEXTS,

@@ -11,13 +11,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import text
 
 from redeliver_mw.errors import ConfigError, StoreError
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.operations import Store, counts, groups, page, show
-from redeliver_mw.operations.listing import GroupKey, _civil
-from redeliver_mw.operations.tables import headers, letters
+from redeliver_mw.operations import Store, StoredLetter, counts, groups, page, show
+from redeliver_mw.operations.calendar import day_text, day_us
+from redeliver_mw.operations.selection import GroupKey, Selection
+from redeliver_mw.operations.sorting import SORT_KEYS, Sort, SortKey
+from redeliver_mw.operations.tables import letters
 from tests.operations.taking import put, rows, shelf
 from tests.pipeline.letters import letter
 
@@ -55,7 +57,7 @@ def filled(store: Store) -> Store:
 def all_pages(store: Store, limit: int, **wanted: Any) -> list[list[str]]:
     found, cursor = [], None
     while True:
-        one = page(store, limit=limit, cursor=cursor, **wanted)
+        one = page(store, Selection(**wanted), limit=limit, cursor=cursor)
         found.append([letter.dl_id for letter in one.letters])
         cursor = one.next_cursor
         if cursor is None:
@@ -70,6 +72,46 @@ def test_the_pages_together_are_all_letters_once_the_newest_first(filled: Store,
     assert sorted(together) == [f"copy-{number:04d}" for number in range(NUMBER)]
     times = [died(int(name[-4:])) for name in together]
     assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("by", SORT_KEYS)
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_pages_in_each_order_are_all_letters_once_and_sorted(filled: Store, by: SortKey, sign: str, limit: int) -> None:
+    put(filled, *(letter(b"x" * n, {"a": "b"}, message_id=f"m{n}") for n in range(5)))  # of no source
+    whole: list[StoredLetter] = []
+    cursor = None
+    while limit > 1 or len(whole) < 20:
+        one = page(filled, sort=Sort.parse(sign + by), limit=limit, cursor=cursor)
+        whole += one.letters
+        cursor = one.next_cursor
+        if cursor is None:
+            break
+    assert limit == 1 or len({one.letter_id for one in whole}) == len(whole) == NUMBER + 5
+    names = {"died": "died_us", "collected": "collected_us", "bytes": "body_bytes"}
+    values = [((getattr(one, names.get(by, by)) or (0 if by != "source" else "")), one.letter_id) for one in whole]
+    assert values == sorted(values, reverse=sign == "-")
+
+
+def test_a_cursor_of_one_order_is_refused_in_another(filled: Store) -> None:
+    cursor = page(filled, sort=Sort.parse("source"), limit=3).next_cursor
+    for other in ("-died", "-source", "bytes"):
+        with pytest.raises(ConfigError, match="sorted by 'source'") as caught:
+            page(filled, sort=Sort.parse(other), cursor=cursor)
+        assert caught.value.code == "store-cursor"
+
+
+@pytest.mark.parametrize(
+    ("text", "means"), [("died", "died"), ("-bytes", "-bytes"), ("source:asc", "source"), ("died:desc", "-died")]
+)
+def test_an_order_is_read(text: str, means: str) -> None:
+    assert str(Sort.parse(text)) == means
+
+
+@pytest.mark.parametrize("text", ["", "-", "size", "--died", "died:up", "-died:asc", "died:", "Died", "died desc"])
+def test_a_text_that_is_no_order_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be sorted by"):
+        Sort.parse(text)
 
 
 def test_letters_that_come_while_somebody_turns_pages_move_no_letter(filled: Store) -> None:
@@ -87,14 +129,27 @@ def test_a_page_is_of_one_state_one_queue_and_one_condition(filled: Store) -> No
     assert all_pages(filled, 100, queue="other") == [[]]
     assert all_pages(filled, 100, state="archived") == [["c1"]]
     assert counts(filled) == {"waiting": NUMBER, "archived": 1}
-    of_tenant = letters.c.letter_id.in_(
-        select(headers.c.letter_id).where(headers.c.name == "tenant", headers.c.text == "t3")
-    )
-    found = {one.dl_id for one in page(filled, where=of_tenant, limit=1000).letters}
+    of_tenant = Selection(where='header.tenant = "t3"')
+    found = {one.dl_id for one in page(filled, of_tenant, limit=1000).letters}
     assert found == {f"copy-{number:04d}" for number in range(NUMBER) if number % 7 == 3}
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10", "ü", "{}", "W251bGwsIDFd", "WzFlOTk5LDFd", "A" * 5000])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "x",
+        "W10",
+        "ü",
+        "{}",
+        "W251bGwsIDFd",
+        "WzFlOTk5LDFd",
+        "A" * 5000,
+        "WzEsMSwieCJd",
+        "WyJhIiwxXQ",
+        "WzEsMSwic291cmNlIl0",
+        "WzEsMSwiZGllZCIsMV0",
+    ],
+)
 def test_a_text_that_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(ConfigError) as caught:
         page(store, cursor=cursor)
@@ -132,8 +187,34 @@ def test_days_are_those_of_the_calendar_and_go_on_beyond_it() -> None:
     for _ in range(2000):
         days = chance.randrange(-719_162, 2_932_897)
         day = datetime(1970, 1, 1) + timedelta(days)
-        assert _civil(days) == (day.year, day.month, day.day)
-    assert _civil(2_932_897) == (10_000, 1, 1)
+        assert day_text(days * 86_400_000_000) == f"{day:%Y-%m-%d}".zfill(10)
+        assert day_us(day_text(days * 86_400_000_000)) == days * 86_400_000_000
+    assert day_text(2_932_897 * 86_400_000_000) == "10000-01-01"
+    assert day_us("10000-01-01") == 2_932_897 * 86_400_000_000
+
+
+@pytest.mark.parametrize("text", ["", "today", "2026-13-01", "2026-02-30", "2026-1-1", "20260101", "٢٠٢٦-01-01"])
+def test_a_text_that_is_no_day_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no day"):
+        day_us(text)
+
+
+def test_a_selection_means_what_all_of_its_conditions_hold_for(filled: Store) -> None:
+    def chosen(**wanted: Any) -> set[int]:
+        return {int(one.dl_id[-4:]) for one in page(filled, Selection(**wanted), limit=1000).letters}
+
+    everything = set(range(NUMBER))
+    assert chosen(state=None) == everything
+    assert chosen(ids=["copy-0003", "copy-0005", "copy-9999"]) == {3, 5}
+    assert chosen(group=("app", None)) == {n for n in everything if n % 4 == 0}
+    assert chosen(group=("app", "shop")) == {n for n in everything if n % 4}
+    assert chosen(group=("error", ERRORS[1])) == {n for n in everything if n % 3 == 1}
+    day = died(7).strftime("%Y-%m-%d")
+    assert chosen(group=("day", day)) == {n for n in everything if died(n).strftime("%Y-%m-%d") == day}
+    late = int(died(20).timestamp() * 1e6)
+    assert chosen(since_us=late, where='header.tenant = "t3"') == {
+        n for n in everything if died(n) >= died(20) and n % 7 == 3
+    }
 
 
 def test_a_letter_is_found_by_the_beginning_of_its_id(filled: Store) -> None:

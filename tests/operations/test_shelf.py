@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -295,8 +294,7 @@ def test_an_operation_is_counted_with_what_it_does(store: Store) -> None:
 
 def test_an_operation_whose_process_is_gone_has_failed_once_the_next_begins(store: Store) -> None:
     begin_operation(store, "collect", filter_="", options={}, total=0)
-    gone = json.dumps({**last_operations(store)[0].options, "pid": 2**22 + 1})  # larger than any
     with store.writing() as connection:
-        connection.execute(operations.update().values(options=gone))
+        connection.execute(operations.update().values(pid=2**22 + 1))  # larger than any
     begin_operation(store, "collect", filter_="", options={}, total=0)
     assert sorted((one.state, one.why) for one in last_operations(store)) == [("failed", DIED), ("running", "")]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from redeliver_mw.dead_letters.sending.batch_publisher import BatchAnswer
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, Letter, Plan, plan, read_plan
 from redeliver_mw.pipeline.plans.bucket_files import small_batches
 from redeliver_mw.pipeline.plans.plan_dir import new_folder
-from redeliver_mw.pipeline.replaying import ledger, registry
+from redeliver_mw.pipeline.replaying import registry
 from redeliver_mw.pipeline.replaying.ledger import BucketAttempt
 from tests.pipeline.drained import DAY, NOON, letter, put
 
@@ -185,7 +186,7 @@ def test_what_a_replay_has_confirmed_is_not_planned_again(spark: SparkSession, l
     sent = [row["dl_id"] for row in rows_of(first)]
     one = BucketAttempt(first.folder, first.plan_id, 0, "run")
     one.intend({0, 1, 2})
-    one.answer(ledger.LedgerAnswer(confirmed={0, 1}, refused={2: "no room"}))
+    one.answer(BatchAnswer(confirmed={0, 1}, refused={2: "no room"}))
     one.close()
     again = letter("again", message_key=f"key-{sent[0]}", generation=1, dead_us=NOON + DAY)
     put(lake, [again, letter("copy", message_key=f"key-{sent[1]}", dead_us=NOON + DAY)])

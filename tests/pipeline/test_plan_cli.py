@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redeliver_mw.cli.main import run
+from redeliver_mw.dead_letters.edits.letter import Letter
 from redeliver_mw.pipeline import Lake, read_plan
 from redeliver_mw.pipeline.plans.eligibility import WHY
-from redeliver_mw.pipeline.plans.letter import Letter
 from tests.pages import write_files
 from tests.pipeline.drained import DAY, NOON, letter, put
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redeliver_mw.dead_letters.edits.letter import Transform
+from redeliver_mw.dead_letters.edits.user_functions import load_function
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Letter
 from redeliver_mw.pipeline.plans.header_edits import parse_edits
-from redeliver_mw.pipeline.plans.letter import Transform
 from redeliver_mw.pipeline.plans.letter_transform import LetterTransform
-from redeliver_mw.pipeline.plans.user_functions import load_function
 from tests.pipeline.drained import letter
 
 BODY = b'{"currency":null,"lines":[{"sku":"a","n":1},{"sku":"b","n":2}],"total":12.5}'

@@ -431,6 +431,6 @@ def test_letters_of_another_dialect_and_too_many_publishers_are_refused(
 def test_a_broker_that_is_absent_is_one_clear_error(
     some: Callable[..., Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redeliver_mw.pipeline.replaying.sync_connection.CONNECTED_IN", 2.0)
+    monkeypatch.setattr("redeliver_mw.dead_letters.sending.sync_connection.CONNECTED_IN", 2.0)
     with pytest.raises(BrokerError):
         replay(spark, some(letters=3), "rabbitmq://guest:secret@127.0.0.1:1", execute=True)

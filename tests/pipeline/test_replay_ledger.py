@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redeliver_mw.dead_letters.sending.batch_publisher import BatchAnswer
 from redeliver_mw.pipeline import LakeError
 from redeliver_mw.pipeline.replaying.ledger import (
     FOLDER,
     WHYS,
     BucketAttempt,
-    LedgerAnswer,
     LedgerRecord,
     ReplayProgress,
     as_ranges,
@@ -33,7 +33,7 @@ PLAN = "0123456789abcdef"
 POSITIONS = st.sets(st.integers(0, 10**6), max_size=200)
 
 
-def wrote(folder: Path, *batches: tuple[set[int], LedgerAnswer | None], run: str = "r1") -> Path:
+def wrote(folder: Path, *batches: tuple[set[int], BatchAnswer | None], run: str = "r1") -> Path:
     """A try with these batches; an answer that is None never came."""
     one = BucketAttempt(str(folder), PLAN, 0, run)
     for intended, answer in batches:
@@ -65,13 +65,13 @@ def test_text_that_is_no_positions_is_refused(text: str) -> None:
 
 
 def test_what_every_try_says_is_put_together(tmp_path: Path) -> None:
-    wrote(tmp_path, ({0, 1, 2}, LedgerAnswer({0}, {1: "full"}, unsent={2})), ({3, 4}, None))
+    wrote(tmp_path, ({0, 1, 2}, BatchAnswer({0}, {1: "full"}, unsent={2})), ({3, 4}, None))
     assert told(tmp_path) == LedgerRecord({0}, {1: "full"}, {3, 4}, _fresh={3, 4})
 
     again = BucketAttempt(str(tmp_path), PLAN, 0, "r2")
     assert again.before.confirmed == {0}
     again.intend({1, 2, 3})
-    again.answer(LedgerAnswer({1, 2}, {}, silent={3}))
+    again.answer(BatchAnswer({1, 2}, {}, silent={3}))
     again.close()
 
     found = told(tmp_path)
@@ -104,13 +104,13 @@ def test_the_wait_between_two_phases_of_a_run_is_no_part_of_its_rate(tmp_path: P
 
 def test_a_letter_that_was_in_doubt_stays_so_until_the_broker_answers(tmp_path: Path) -> None:
     wrote(tmp_path, ({5}, None))
-    wrote(tmp_path, ({5, 6}, LedgerAnswer(unsent={5, 6})), run="r2")
+    wrote(tmp_path, ({5, 6}, BatchAnswer(unsent={5, 6})), run="r2")
     assert told(tmp_path).doubt == {5}  # 6 was never given to the broker
 
 
 def test_reasons_are_cut_and_only_so_many_are_kept_apart(tmp_path: Path) -> None:
     refused = {n: f"reason {n} " + "ä\n" * 1000 for n in range(WHYS + 5)}
-    path = wrote(tmp_path, (set(refused), LedgerAnswer(refused=refused)))
+    path = wrote(tmp_path, (set(refused), BatchAnswer(refused=refused)))
     found = told(tmp_path).refused
     assert set(found) == set(refused)
     assert len(set(found.values())) == WHYS + 1
@@ -118,7 +118,7 @@ def test_reasons_are_cut_and_only_so_many_are_kept_apart(tmp_path: Path) -> None
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[set[int], LedgerAnswer]]:
+def histories(draw: st.DrawFn) -> list[tuple[set[int], BatchAnswer]]:
     """Batches of one try, each of letters of its own, with any answers."""
     batches = []
     for number in range(draw(st.integers(1, 5))):
@@ -126,14 +126,14 @@ def histories(draw: st.DrawFn) -> list[tuple[set[int], LedgerAnswer]]:
         words = {position: draw(st.sampled_from(["ok", "no", "unsent", "silent"])) for position in mine}
         said = {word: {p for p, w in words.items() if w == word} for word in ("ok", "no", "unsent", "silent")}
         batches.append(
-            (mine, LedgerAnswer(said["ok"], dict.fromkeys(said["no"], "full"), said["unsent"], said["silent"]))
+            (mine, BatchAnswer(said["ok"], dict.fromkeys(said["no"], "full"), said["unsent"], said["silent"]))
         )
     return batches
 
 
 @given(histories(), st.data())
 def test_a_ledger_that_is_cut_anywhere_never_forgets_what_may_be_sent(
-    batches: list[tuple[set[int], LedgerAnswer]], data: st.DataObject
+    batches: list[tuple[set[int], BatchAnswer]], data: st.DataObject
 ) -> None:
     """A process dies at any byte, with or without reserved room behind: whole batches count, one is in doubt."""
     with tempfile.TemporaryDirectory() as name:
@@ -153,7 +153,7 @@ def test_a_ledger_that_is_cut_anywhere_never_forgets_what_may_be_sent(
 
 @given(histories(), st.data())
 def test_a_byte_that_was_changed_before_the_last_line_is_one_clear_error(
-    batches: list[tuple[set[int], LedgerAnswer]], data: st.DataObject
+    batches: list[tuple[set[int], BatchAnswer]], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -168,14 +168,14 @@ def test_a_byte_that_was_changed_before_the_last_line_is_one_clear_error(
 
 
 def test_the_last_line_may_have_lost_its_beginning_in_a_power_cut(tmp_path: Path) -> None:
-    path = wrote(tmp_path, ({0, 1}, LedgerAnswer({0, 1})))
+    path = wrote(tmp_path, ({0, 1}, BatchAnswer({0, 1})))
     *kept, last = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(kept) + b"\0" * (len(last) - 5) + last[-5:])
     assert told(tmp_path).doubt == {0, 1}
 
 
 def test_a_ledger_of_another_plan_is_refused(tmp_path: Path) -> None:
-    path = wrote(tmp_path, ({0}, LedgerAnswer({0})))
+    path = wrote(tmp_path, ({0}, BatchAnswer({0})))
     with pytest.raises(LakeError, match="another plan"):
         read([str(path)], "f" * 16)
 
@@ -199,7 +199,7 @@ def test_on_a_full_disk_nothing_may_be_sent_and_what_was_sent_can_be_written_dow
         one.intend({0, 1})
         with pytest.raises(OSError, match="No space left"):
             fill(disk / "others")
-        one.answer(LedgerAnswer({0}, {1: "x" * 500}))  # its room was reserved
+        one.answer(BatchAnswer({0}, {1: "x" * 500}))  # its room was reserved
         with pytest.raises(OSError, match="No space left") as caught:
             one.intend(range(2, 50_000))
         assert caught.value.errno == errno.ENOSPC
@@ -211,6 +211,6 @@ def test_on_a_full_disk_nothing_may_be_sent_and_what_was_sent_can_be_written_dow
 
 
 def test_the_room_that_was_reserved_is_given_back(tmp_path: Path) -> None:
-    path = wrote(tmp_path, ({0}, LedgerAnswer({0})))
+    path = wrote(tmp_path, ({0}, BatchAnswer({0})))
     assert b"\0" not in path.read_bytes()
     assert os.stat(path).st_blocks * 512 <= 8192

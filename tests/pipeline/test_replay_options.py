@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redeliver_mw.dead_letters.sending.rate_limit import SLACK, RateLimit
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline.replaying.options import ReplayOptions
 from redeliver_mw.pipeline.replaying.publishers import shares_of
-from redeliver_mw.pipeline.replaying.rate_limit import SLACK, RateLimit
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from redeliver_mw.dead_letters.sending.batch_publisher import BatchAnswer
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake
 from redeliver_mw.pipeline.draining.manifests import read_all
 from redeliver_mw.pipeline.files import files_at
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.plans.plan_file import Plan, PlanFile, freeze, hash_of, path_of
-from redeliver_mw.pipeline.replaying import ledger, registry
+from redeliver_mw.pipeline.replaying import registry
 from redeliver_mw.pipeline.replaying.ledger import BucketAttempt
 from tests.pipeline.drained import DAY, NOON, letter, put
 
@@ -86,7 +87,7 @@ def test_the_number_of_letters_that_were_never_sent_back_is_printed(stock: Lake,
     registry.register(plan, NOON)
     one = BucketAttempt(plan.folder, plan.plan_id, 0, "run")
     one.intend({0, 1})
-    one.answer(ledger.LedgerAnswer(confirmed={0, 1}))
+    one.answer(BatchAnswer(confirmed={0, 1}))
     one.close()
     assert forget(stock, SECOND).unsent == 2  # a2 and a3
     assert forget(stock, "2026-12-01").unsent == 3  # and b2

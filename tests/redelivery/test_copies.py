@@ -30,6 +30,7 @@ BROKER = Capabilities(
     death_reasons={"exhausted": "delivery_limit"},
 )
 FAILURE = Failure("ValueError", "no such {name}", "0123456789abcdef", ["shop:on_order"], "Traceback")
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 US = 1_767_323_045_000_006  # 2026-01-02T03:04:05.000006Z
 PAST = Past(
     failures=3,
@@ -39,6 +40,7 @@ PAST = Past(
     not_before_us=US + 5_000_000,
     state={"page": "3"},
     history=(Attempt(US, "0" * 16, "host1", 5.0),),
+    trace=TRACE,
 )
 DEATH = Transfer("dead_lettered", (DLQ, AUDIT), reason="exhausted", failure=FAILURE)
 RETRY = Transfer("redelivered", (SOURCE,), 4.0, not_before_us=US + 5_000_000, failure=FAILURE)
@@ -65,6 +67,7 @@ BOTH = {
     "redeliver_policy",
     "redeliver_policy_version",
     "redeliver_history",
+    "redeliver_trace",
 }
 DEAD_ONLY = {"original-destination", "redeliver_reason", "redeliver_host", "redeliver_app"}
 RETRY_ONLY = {"redeliver_not_before", "redeliver_expires_at"}
@@ -337,3 +340,35 @@ def test_the_oldest_attempts_give_way_first_and_all_of_them_before_any_other_tex
     assert lengths == sorted(lengths, reverse=True)
     assert (lengths[0], lengths[-1]) == ((10, True), (0, False))
     assert (0, True) in lengths
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (TRACE, TRACE),
+        (TRACE.encode(), TRACE),
+        (TRACE.upper(), ""),
+        (TRACE + "-x", ""),
+        ("00" + TRACE, ""),
+        ("\x1b[2J", ""),
+        ("x" * 100_000, ""),
+        (7, ""),
+        (None, ""),
+    ],
+)
+def test_the_span_of_the_last_attempt_is_taken_over_only_in_its_own_form(given: object, kept: str) -> None:
+    headers = dict(copies(RETRY)[0].headers) | {"redeliver_trace": given}
+    assert read_history_headers(make_delivery(b"", headers)).trace == kept
+
+
+def test_the_span_of_the_last_attempt_is_the_first_to_give_way() -> None:
+    past = Past(failures=3, history=attempts(3), trace=TRACE)
+    whole = wire(copies(RETRY, past=past, broker=tight(10_000))[0])
+    seen = []
+    for budget in range(whole, whole + 1000):  # the budget counts a framing for each header as well
+        headers = copies(RETRY, past=past, broker=tight(budget))[0].headers
+        seen.append((len(json.loads(headers.get("redeliver_history", "[]"))), "redeliver_trace" in headers))
+    assert sorted(set(seen)) == sorted(set(seen) & {(0, False), (1, False), (2, False), (3, False), (3, True)})
+    assert (3, False) in seen, "there is a budget for all attempts without the span"
+    assert (3, True) in seen
+    assert seen == sorted(seen)

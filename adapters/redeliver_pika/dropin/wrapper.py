@@ -132,6 +132,7 @@ class PikaCallbackRunner(CallbackRunner):
             return super().finish(run, result)
         run.before = None
         task = loop.create_task(self._await(run, result))  # it inherits the delivery in hand
+        self.goes_on(run)
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
@@ -171,6 +172,8 @@ class Redelivering:
         self.terms = terms.on(callback)
         self.is_async = is_async(callback)
         self.companion = PikaCompanion(publisher) if isinstance(publisher, str) else publisher
+        if self.terms.traced:
+            self._original_callback = self  # as OpenTelemetry's instrumentation marks a callback that has its span
         self._queue = None if queue is None else Destination.parse(queue)
         self._last: dict[
             tuple[str, int], PikaCallbackRunner

@@ -74,20 +74,20 @@ class FilterColumns:
         return self.letters.c[field.column]
 
 
-class _Bytewise(FunctionElement[str]):
+class Bytewise(FunctionElement[str]):
     """Is a text that is ordered and lowered by code points, in every locale, as SQLite and Python do it."""
 
     type = Text()
     inherit_cache = True
 
 
-@compiles(_Bytewise)
-def _as_it_is(element: _Bytewise, compiler: SQLCompiler, **how: Any) -> str:
+@compiles(Bytewise)
+def _as_it_is(element: Bytewise, compiler: SQLCompiler, **how: Any) -> str:
     return compiler.process(element.clauses.clauses[0], **how)
 
 
-@compiles(_Bytewise, "postgresql")
-def _with_the_collation_c(element: _Bytewise, compiler: SQLCompiler, **how: Any) -> str:
+@compiles(Bytewise, "postgresql")
+def _with_the_collation_c(element: Bytewise, compiler: SQLCompiler, **how: Any) -> str:
     return compiler.process(element.clauses.clauses[0].collate("C"), **how)
 
 
@@ -162,8 +162,8 @@ def _among(columns: FilterColumns, field: FilterField, values: Sequence[FilterVa
 def _compared(column: ColumnElement[Any], sign: Operator, value: FilterValue) -> Condition:
     """Return the comparison of a text or a number. A collation in `=` would keep PostgreSQL from using an index."""
     if sign == "~":
-        return func.lower(_Bytewise(column)).contains(ascii_lower(cast(str, value)), autoescape=True)
-    left: ColumnElement[Any] = _Bytewise(column) if isinstance(value, str) and sign not in ("=", "!=") else column
+        return func.lower(Bytewise(column)).contains(ascii_lower(cast(str, value)), autoescape=True)
+    left: ColumnElement[Any] = Bytewise(column) if isinstance(value, str) and sign not in ("=", "!=") else column
     return cast(Condition, TESTS[sign](left, _bound(value)))
 
 

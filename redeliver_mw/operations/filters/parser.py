@@ -112,6 +112,38 @@ def parse_filter(text: str, where: str = "--where") -> Filter:
     return parser.whole()
 
 
+def parse_since(text: str, now_us: int, where: str = "--since") -> int:
+    """Return the first microsecond since 1970 that a text means: a length of time before now, a day, or an instant.
+
+    Raises ConfigError for every other text.
+    """
+    token = _Token("string", text.strip(), 1)
+    span = _SPAN.fullmatch(token.value)
+    found = _time(token._replace(value=f"-{token.value}") if span and not span["past"] else token)
+    if found is None:
+        raise ConfigError(
+            f"{_shown(token)} is no time",
+            where=where,
+            cure='Write a length of time as in 2h or 3d, or a time as in 2026-11-25 or "2026-11-25 06:00Z"',
+            code="option-value",
+        )
+    return found.interval_us(now_us)[0]
+
+
+def parse_age(text: str, where: str) -> int:
+    """Return the seconds of a length of time such as `30d`. Raises ConfigError for every other text."""
+    token = _Token("string", text.strip(), 1)
+    found = _age(token)
+    if found is None:
+        raise ConfigError(
+            f"{_shown(token)} is no length of time",
+            where=where,
+            cure="Write a whole number with s, m, h or d, as in 30d",
+            code="option-value",
+        )
+    return found.seconds
+
+
 class _Parser:
     """Reads one text from left to right, by recursive descent."""
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...dead_letters.edits.letter import Redact
 from ..errors import LakeError
 from ..files import Files
 from ..lake.lake import Lake
@@ -29,7 +30,6 @@ from ..replaying import ledger
 from ..replaying.registry import FOLDER, StartedReplay, all_begun
 from .bucket_files import LETTERS, write_left_out, write_letters
 from .eligibility import FAILED, SENT, decide, held_back
-from .letter import Redact
 from .letter_transform import MADE, READ, LetterTransform, letter_in
 from .options import PlanOptions
 from .plan_dir import WORK

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from ...dead_letters.edits.letter import Letter, checked_target
 from ...errors import ConfigError
-from .letter import Letter, checked_target
 
 _CURE: Final = "Write header.NAME=VALUE, body.PATH=VALUE or to=queue:NAME"
 _CURE_UNSET: Final = "Write header.NAME or body.PATH"

@@ -9,15 +9,15 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...dead_letters.edits.letter import Redact, Transform
 from ..lake.lake import Lake
 from ..manifests import now_us
 from ..time_range import TimeBound
-from .letter import Redact, Transform
 from .options import MAX_GENERATION, PlanOptions, plan_options
 from .plan_dir import check_folder, new_folder
 from .plan_file import Plan, freeze
 from .selection import blamed_on, check_condition
-from .user_functions import ship
+from .shipping import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

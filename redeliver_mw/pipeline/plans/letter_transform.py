@@ -5,16 +5,15 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...dead_letters.edits.letter import Letter, Transform, changes_of
 from ...redaction import redact
 from .eligibility import FAILED, TRANSFORM
 from .header_edits import Edit, edited
-from .letter import Letter, Transform, checked_target, header_edits
 from .plan_file import Bodies
 
 READ: Final = (
@@ -86,24 +85,16 @@ def letter_in(row: Mapping[str, Any]) -> Letter:
 
 
 def _made(before: Letter, after: object) -> dict[str, Any]:
-    if inspect.iscoroutine(after):
-        after.close()
-        raise TypeError("the transform is async: write a plain function")
-    if not isinstance(after, Letter):
-        raise TypeError(f"the transform gave {type(after).__name__}, and not the letter or None")
-    if not isinstance(after.body, bytes):
-        raise TypeError(f"the body is {type(after.body).__name__}, and not bytes")
-    edits, is_edited = header_edits(before, after), after.body != before.body
-    target = before.target if after.target == before.target else checked_target(after.target)
+    changes = changes_of(before, after)
     return {
         "dl_id": before.dl_id,
-        "target": target,
-        "edited_body": is_edited,
+        "target": changes.target,
+        "edited_body": changes.body is not None,
         "why": None,
         "detail": None,
-        "body": after.body if is_edited else None,
-        "body_sha256": hashlib.sha256(after.body).hexdigest() if is_edited else None,
-        "edits": json.dumps({"headers": edits}, allow_nan=False) if edits else None,
+        "body": changes.body,
+        "body_sha256": None if changes.body is None else hashlib.sha256(changes.body).hexdigest(),
+        "edits": json.dumps({"headers": changes.headers}, allow_nan=False) if changes.headers else None,
     }
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...dead_letters.edits.letter import Letter, Redact, Transform
+from ...dead_letters.edits.user_functions import load_function
 from ...errors import ConfigError
 from ..time_range import TimeBound, TimeRange, span
 from .header_edits import parse_edits
-from .letter import Letter, Redact, Transform
 from .letter_transform import LetterTransform
 from .plan_file import Bodies
 from .selection import condition
-from .user_functions import load_function
 
 MAX_GENERATION: Final = 5
 _MOST_BUCKETS: Final = 99_999

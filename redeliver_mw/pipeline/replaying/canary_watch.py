@@ -1,36 +1,24 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the letters that were sent back, in the consumers' journal or in the dead-letter queues.
+"""Watches the letters that were sent back in the consumers' journal.
 
-A journal records which messages were handled and which were dead-lettered again. A queue shows only the number: by the
-replay's id if the broker can be browsed, otherwise by the queue's growth, whatever the cause.
+A journal records which messages were handled and which were dead-lettered again. Without one, the dead-letter queues
+are watched: see `dead_letters.sending.queue_watch`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ...errors import ConfigError, DestinationMissing
-from ...message import Destination
+from ...dead_letters.sending.queue_watch import CanarySeen
+from ...errors import ConfigError
 from ..errors import lake_error
-from .sync_connection import SyncConnection
 
-LOOKED_INTO: Final = 10_000  # letters of a queue that are browsed; a longer queue is only counted
 _DIED: Final = {"dead_lettered", "discarded"}
 _DECIDED: Final = _DIED | {"accepted", "kept"}
 _HEAD, _TAIL = ("_", ""), (".open", "")
-
-
-@dataclass(frozen=True, slots=True)
-class CanarySeen:
-    """Counts since the last `mark`: letters dead-lettered again, and those with a known end (None: not recorded)."""
-
-    died: int
-    decided: int | None
 
 
 class CanaryWatch(Protocol):
@@ -116,39 +104,3 @@ class JournalWatch:
             self._decided.add(str(record.get("message_key")))
         if record.get("outcome") in _DIED:
             self._died.add(str(record.get("message_key")))
-
-
-class QueueWatch:
-    """Watches the dead-letter queues that the letters came from, over a connection of its own."""
-
-    def __init__(self, url: str, queues: Collection[Destination], plan_id: str) -> None:
-        self._queues, self._plan_id = queues, plan_id
-        self._line = SyncConnection(url).open()
-        self._marked: dict[Destination, int] = {}
-        self._most = 0
-
-    @property
-    def names(self) -> frozenset[str] | None:
-        return None
-
-    def mark(self) -> None:
-        self._marked, self._most = {queue: self._count(queue) for queue in self._queues}, 0
-
-    def look(self) -> CanarySeen:
-        grown = sum(max(0, self._count(queue) - self._marked.get(queue, 0)) for queue in self._queues)
-        self._most = max(self._most, grown)  # a program that removes letters meanwhile must not reduce the number
-        return CanarySeen(self._most, None)
-
-    def close(self) -> None:
-        self._line.close()
-
-    def _count(self, queue: Destination) -> int:
-        """Return the number of letters of this replay, as far as it is known."""
-        try:
-            if self._line.adapter.capabilities.browse == "copy":
-                found = self._line.browse(queue, LOOKED_INTO)
-                if len(found) < LOOKED_INTO:
-                    return sum(one.headers.get("redeliver_replay_id") == self._plan_id for one in found)
-            return self._line.depth(queue)
-        except DestinationMissing:
-            return 0  # the queue does not exist before its first letter

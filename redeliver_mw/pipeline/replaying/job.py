@@ -12,10 +12,13 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from ...adapter.registry import adapter_for
+from ...dead_letters.sending.limits import STOP_AT, ShareOrCount, Size
+from ...dead_letters.sending.sync_connection import SyncConnection
 from ..errors import readable_errors
 from ..files import files_at
 from ..progress import Progress
-from .options import BATCH, STOP_AT, WAIT, ReplayOptions, ShareOrCount, Size
+from .options import BATCH, WAIT, ReplayOptions
 from .preflight import (
     missing_targets,
     plan_for,
@@ -26,7 +29,6 @@ from .preflight import (
 )
 from .registry import LOCK
 from .report import Replayed, with_standing
-from .sync_connection import SyncConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,7 @@ def replay(
         plan = plan_for(folder, url)
         found = standing(plan)
         refuse_sent_elsewhere(plan)
-        with SyncConnection(url) as line:
+        with SyncConnection(adapter_for(url)) as line:
             refuse_other_broker(line, plan, found.owners)
             refuse_missing(missing_targets(line, found), found, line)
         return ReplayRun(spark, plan, url, wanted, stop or threading.Event(), progress).run()
@@ -92,7 +94,7 @@ def look(folder: str | os.PathLike[str], url: str) -> Replayed:
     plan = plan_for(folder, url)
     with readable_errors(plan.folder):
         found = standing(plan)
-        with SyncConnection(url) as line:
+        with SyncConnection(adapter_for(url)) as line:
             refuse_other_broker(line, plan, found.owners)
             missing = missing_targets(line, found)
         about = Replayed(plan_id=plan.plan_id, executed=False, letters=plan.letters, replayed=0)

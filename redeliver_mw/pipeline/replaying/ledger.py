@@ -31,6 +31,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...dead_letters.sending.batch_publisher import BatchAnswer
 from ..errors import LakeError
 from ..files import sync
 from ..manifests import now_us
@@ -52,19 +53,6 @@ LedgerLine = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class LedgerAnswer:
-    """Holds the results of a batch, by position.
-
-    `unsent` were never given to the broker; for `silent` no result is known.
-    """
-
-    confirmed: set[int] = field(default_factory=set)
-    refused: dict[int, str] = field(default_factory=dict)
-    unsent: set[int] = field(default_factory=set)
-    silent: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class LedgerRecord:
     """Sums up all tries for one bucket's letters, by position: each letter is in one of three sets, or in none."""
 
@@ -80,7 +68,7 @@ class LedgerRecord:
         for position in positions:
             self.refused.pop(position, None)
 
-    def add(self, answer: LedgerAnswer) -> None:
+    def add(self, answer: BatchAnswer) -> None:
         """Add the results of the last intent."""
         self.confirmed |= answer.confirmed
         self.refused.update(answer.refused)
@@ -127,11 +115,11 @@ def parsed(line: bytes) -> LedgerLine | None:
     return found
 
 
-def answer_of(line: LedgerLine) -> LedgerAnswer:
+def answer_of(line: LedgerLine) -> BatchAnswer:
     """Return the answer of a line with `done`. Raises ValueError for invalid positions."""
     refused = {position: why for why, text in line.get("refused", {}).items() for position in positions_in(text)}
     unsent, silent = (positions_in(line.get(name, "")) for name in ("unsent", "silent"))
-    return LedgerAnswer(positions_in(line["done"]), refused, unsent, silent)
+    return BatchAnswer(positions_in(line["done"]), refused, unsent, silent)
 
 
 def _begun(lines: list[LedgerLine]) -> int:
@@ -207,7 +195,7 @@ class BucketAttempt:
         if new:
             sync(os.path.dirname(self._path))
 
-    def answer(self, answer: LedgerAnswer) -> None:
+    def answer(self, answer: BatchAnswer) -> None:
         """Note the results of the last intent. They are on the disk before the next letter is sent, and at the end."""
         whys: dict[str, list[int]] = {}
         for position, why in answer.refused.items():

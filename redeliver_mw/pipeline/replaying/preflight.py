@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ...adapter.registry import parse_url
+from ...dead_letters.sending.sync_connection import SyncConnection
 from ...errors import ConfigError, DestinationMissing
 from ...message import Destination
 from ..files import files_at
 from ..plans.plan_file import Plan, read_plan
 from .ledger import tries
 from .registry import StartedReplay, all_begun, sent_letters
-from .sync_connection import SyncConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

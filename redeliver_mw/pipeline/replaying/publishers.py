@@ -26,24 +26,25 @@ import pyarrow.parquet as pq
 
 from ... import errors
 from ...adapter.protocol import Adapter
+from ...adapter.registry import adapter_for
 from ...dead_letters import Edits, Packed, copy_of
+from ...dead_letters.sending.batch_publisher import BatchPublisher, OutgoingLetter, SendResult
+from ...dead_letters.sending.limits import REFUSED_IN_A_ROW
+from ...dead_letters.sending.rate_limit import RateLimit
+from ...dead_letters.sending.sync_connection import SyncConnection
 from ...errors import BrokerError, BrokerUnavailable, NotCopyable, RedeliverError
 from ...message import Destination
 from ..errors import LakeError, SparkError, lake_error, readable_errors
 from ..plans.plan_file import path_of
 from ..schemas import Row
-from .batch_publisher import BatchPublisher, OutgoingLetter, SendResult
 from .body_lookup import borrowed
 from .ledger import FOLDER, BucketAttempt
-from .rate_limit import RateLimit
-from .sync_connection import SyncConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPORT: Final = "report STRING"
 AGAIN: Final = "Run it again: it goes on where it was"
-REFUSED_IN_A_ROW: Final = 100  # after that no further letter is tried, because it would probably be refused, too
 _BATCH_BYTES: Final = 8 << 20  # of bodies in one batch of copies
 
 COLUMNS: Final = (  # the columns of a plan's letters that a copy needs
@@ -191,7 +192,7 @@ class BucketPublisher:
         work = self._work
         ended: RedeliverError | None = None
         try:
-            with SyncConnection(work.url) as line:
+            with SyncConnection(adapter_for(work.url)) as line:
                 courier = BatchPublisher(line, RateLimit(work.rate))
                 for bucket in work.shares[number]:
                     if self._stopped:

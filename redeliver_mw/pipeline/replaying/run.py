@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from ...adapter.protocol import Adapter
 from ...adapter.registry import adapter_for
 from ...dead_letters import BrokerClient, QueueDrain
+from ...dead_letters.sending.limits import JUDGED, too_many
+from ...dead_letters.sending.queue_watch import CanarySeen, QueueWatch
 from ...errors import NotCopyable, RedeliverError
 from ...message import Delivery, Destination
 from ..draining.rows import LetterRows, run_of
@@ -29,7 +31,7 @@ from ..plans.plan_file import Plan
 from ..progress import Progress
 from . import outcomes, report
 from .body_lookup import lent
-from .canary_watch import CanarySeen, CanaryWatch, JournalWatch, QueueWatch
+from .canary_watch import CanaryWatch, JournalWatch
 from .ledger import ReplayProgress
 from .options import ReplayOptions
 from .preflight import publishers_for
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
 POLL: Final = 0.25  # seconds between two checks of the publishers
 LOOK: Final = 2.0  # seconds between two looks at the letters, or ten times the duration of a look if that is longer
-JUDGED: Final = 100  # letters that must be sent before the share of those dead-lettered again is meaningful
 WINDOW: Final = 10_000  # letters in hand at once: letters that stay are in hand until the end
 _ORDINAL: Final = re.compile(r"([0-9a-f]{32})-[0-9]+")  # in ids of letters with equal contents
 
@@ -157,11 +158,7 @@ class ReplayRun:
         return ""
 
     def _too_many(self, sent: int, least: int) -> str:
-        """Return why the run must stop if too many sent letters were dead-lettered again; otherwise an empty text."""
-        died, share = self._seen.died, self._wanted.share
-        if sent < least or died <= share * sent:
-            return ""
-        return f"{died} of {sent} letters died again, more than {share:.0%}"
+        return too_many(self._seen.died, sent, self._wanted.share, least)
 
     # -- the canary -------------------------------------------------------------------------------------
 
@@ -220,7 +217,9 @@ class ReplayRun:
     def _watching(self, begun_us: int) -> CanaryWatch:
         if self._wanted.journal is not None:
             return JournalWatch(self._wanted.journal, self._plan.plan_id, begun_us)
-        return QueueWatch(self._url, [Destination.parse(dlq) for dlq in self._before.dlqs], self._plan.plan_id)
+        return QueueWatch(
+            adapter_for(self._url), [Destination.parse(dlq) for dlq in self._before.dlqs], self._plan.plan_id
+        )
 
     def _mark(self) -> None:
         assert self._watch is not None

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -121,3 +122,90 @@ def test_copies_of_an_app_keep_the_users_trace_header(
     finally:
         app.stop(10)
     assert_untouched(q)
+
+
+# -- OpenTelemetry's instrumentation beside our own traces -------------------------------------------------------------
+
+PRODUCER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACED = {"traceparent": PRODUCER, "tracestate": "vendor=1", "n": 1}
+VARYING = ("_at", "_trace", "_history")  # ends of names of headers whose values differ from run to run
+
+
+@pytest.fixture
+def spans() -> Any:
+    pytest.importorskip("opentelemetry.sdk.trace")
+    from tests.telemetry.spans import Spans
+
+    return Spans()
+
+
+@contextlib.contextmanager
+def instrumented(spans: Any, *, really: bool = True) -> Iterator[None]:
+    instrumentor = pytest.importorskip("opentelemetry.instrumentation.pika").PikaInstrumentor()
+    if really:
+        instrumentor.instrument(tracer_provider=spans.provider)
+    try:
+        yield
+    finally:
+        if really:
+            instrumentor.uninstrument()
+
+
+def fail_twice_in_an_app(rabbitmq: Broker, q: Queues, **options: Any) -> None:
+    app, over = App(rabbitmq.url, policy=RedeliveryPolicy(dead_after=2, backoff=0.1), **options), threading.Event()
+
+    @app.handler(q.name)
+    def fails(delivery: Any) -> None:
+        if delivery.failures:
+            over.set()
+        raise KeyError("out of stock")
+
+    with app:
+        assert over.wait(10)
+
+
+def fail_twice_in_a_drop_in(rabbitmq: Broker, q: Queues, **options: Any) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("out of stock")
+
+    policy = RedeliveryPolicy(dead_after=2, backoff=0.1)
+    with channel_on(rabbitmq) as channel:
+        channel.basic_consume(q.name, redelivering(fails, queue=q.name, policy=policy, **options))
+        until(
+            channel.connection, lambda: q.there(q.dlq) and q.channel.queue_declare(q.dlq, True).method.message_count > 0
+        )
+
+
+@pytest.mark.parametrize("fail_twice", [fail_twice_in_an_app, fail_twice_in_a_drop_in], ids=["App", "drop-in"])
+def test_beside_instrumentation_no_span_is_doubled(
+    fail_twice: Callable[..., None], spans: Any, rabbitmq43: Broker
+) -> None:
+    with queues(rabbitmq43) as q:
+        q.put("1", headers=TRACED)
+        with instrumented(spans):
+            fail_twice(rabbitmq43, q, traces=spans.provider)
+        names = sorted(span.name.replace(q.name, "orders") for span in spans.all)
+        assert names == ["process orders", "process orders", "send DLQ.orders"]
+        assert {span.instrumentation_scope.name for span in spans.all} == {"redeliver_mw"}
+
+
+def stable(headers: dict[str, Any]) -> dict[str, Any]:
+    return {name: "…" if name.endswith(VARYING) else value for name, value in headers.items()}
+
+
+@pytest.mark.parametrize("fail_twice", [fail_twice_in_an_app, fail_twice_in_a_drop_in], ids=["App", "drop-in"])
+def test_copies_have_the_same_headers_with_instrumentation_and_traces_on_and_off(
+    fail_twice: Callable[..., None], spans: Any, rabbitmq43: Broker
+) -> None:
+    found = {}
+    with queues(rabbitmq43) as q:
+        for instruments, traces in ((False, False), (True, False), (False, True), (True, True)):
+            q.put("1", headers=TRACED)
+            with instrumented(spans, really=instruments):
+                fail_twice(rabbitmq43, q, traces=spans.provider if traces else None)
+            [(_, headers)] = q.dead()
+            found[instruments, traces] = stable(headers)
+    plain = found[False, False]
+    assert {name: plain[name] for name in TRACED} == TRACED
+    assert found[True, False] == plain
+    assert found[False, True] == found[True, True] == plain | {"redeliver_trace": "…"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from tests.bench.asked import Asked
 from tests.bench.figures import Figure
-from tests.bench.sections import brokers, failing, frameworks, knobs, life
+from tests.bench.sections import brokers, failing, frameworks, knobs, life, traces
 
 Section = Callable[[Asked], Iterator[Figure]]
 
@@ -18,4 +18,5 @@ SECTIONS: dict[str, Section] = {
     "knobs": knobs.measure,
     "failing": failing.measure,
     "life": life.measure,
+    "traces": traces.measure,
 }

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -28,6 +30,8 @@ from redeliver_mw.operations.filters.compiler import FilterColumns, compile_filt
 from redeliver_mw.operations.filters.fields import FIELDS
 from redeliver_mw.operations.filters.matching import FilterSubject, matches
 from redeliver_mw.operations.filters.model import Filter
+from redeliver_mw.operations.letters import rows_by_table
+from redeliver_mw.operations.tables import own_headers
 
 NOW_US = 1_795_672_800_000_000  # 2026-11-26T06:00:00Z, as on the page about filters
 DAY_US = 86_400_000_000
@@ -51,7 +55,9 @@ headers = Table(
     Column("text", LOCAL),
     Column("number", Double),
 )
-COLUMNS = FilterColumns(letters, headers)
+own = own_headers.to_metadata(metadata)
+COLUMNS = FilterColumns(letters, headers, own)
+to_json = partial(json.dumps, ensure_ascii=False)  # as a collect writes it
 
 
 class Ways:
@@ -59,7 +65,10 @@ class Ways:
 
     def __init__(self, postgresql_url: str) -> None:
         url = make_url(postgresql_url).set(drivername="postgresql+psycopg")
-        self.engines: dict[str, Engine] = {"sqlite": create_engine("sqlite://"), "postgresql": create_engine(url)}
+        self.engines: dict[str, Engine] = {
+            "sqlite": create_engine("sqlite://", json_serializer=to_json),
+            "postgresql": create_engine(url, json_serializer=to_json),
+        }
         self._connections: dict[str, Connection] = {}
         for name, engine in self.engines.items():
             with engine.begin() as connection:
@@ -79,17 +88,18 @@ class Ways:
             {"letter_id": n, **{c.name: getattr(s, c.name) for c in list(letters.c)[1:]}}
             for n, s in enumerate(subjects)
         ]
-        values: list[dict[str, Any]] = [
-            {"letter_id": n, "name": name, **value._asdict()}
-            for n, subject in enumerate(subjects)
-            for name, value in subject.headers.items()
-        ]
+        values: dict[Table, list[dict[str, Any]]] = {own: [], headers: []}
+        for n, subject in enumerate(subjects):
+            named = [{"name": name, **value._asdict()} for name, value in subject.headers.items()]
+            for table, found in zip(values, rows_by_table(named), strict=True):
+                values[table] += [{**row, "letter_id": n} for row in found]
         begun = [connection.begin() for connection in self._connections.values()]
         try:
             for connection in self._connections.values():
                 connection.execute(insert(letters), rows)
-                if values:
-                    connection.execute(insert(headers), values)
+                for table, of_table in values.items():
+                    if of_table:
+                        connection.execute(insert(table), of_table)
             yield self._connections
         finally:
             for transaction in begun:

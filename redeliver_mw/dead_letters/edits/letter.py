@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json as _json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -124,3 +125,32 @@ def checked_target(target: object) -> str:
     if found.kind == "topic" and not found.subscription:
         raise ValueError(f"{found} names no subscription: all of them would get it again")
     return found.short
+
+
+@dataclass(frozen=True, slots=True)
+class LetterChanges:
+    """Holds what a transform or an editor has changed. `target`: where the letter goes, changed or not.
+
+    `body` is None if it was not changed; `headers` are to be set, and those with None to be removed.
+    """
+
+    target: str
+    body: bytes | None
+    headers: Mapping[str, Value]
+
+
+def changes_of(before: Letter, after: object) -> LetterChanges:
+    """Return the changes that a user's function has made.
+
+    Raises TypeError, ValueError or ConfigError if it returned no letter, or one that cannot be sent.
+    """
+    if inspect.iscoroutine(after):
+        after.close()
+        raise TypeError("the transform is async: write a plain function")
+    if not isinstance(after, Letter):
+        raise TypeError(f"the transform gave {type(after).__name__}, and not the letter or None")
+    if not isinstance(after.body, bytes):
+        raise TypeError(f"the body is {type(after.body).__name__}, and not bytes")
+    headers, is_edited = header_edits(before, after), after.body != before.body
+    target = before.target if after.target == before.target else checked_target(after.target)
+    return LetterChanges(target, after.body if is_edited else None, headers)

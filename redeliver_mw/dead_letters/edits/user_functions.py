@@ -1,14 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Loads functions that a user names, and ships them to the tasks. Importing this module loads no Spark."""
+"""Loads functions that a user names."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
 from ...errors import ConfigError
@@ -47,18 +45,6 @@ def load_function(given: str | Function | None, option: str) -> Function | None:
     except (Exception, SystemExit) as error:
         raise _broken(where, error) from None
     return cast(Function, _callable(found, where))
-
-
-def ship(function: Callable[[Letter], object] | None) -> None:
-    """Ship the function's module to the tasks from now on, because executors need not have the file."""
-    from pyspark import cloudpickle
-
-    name = getattr(function, "__module__", None)
-    module = sys.modules.get(name) if name else None
-    if module is None or name == "__main__" or (name or "").partition(".")[0] == "redeliver_mw":
-        return
-    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    register(module)
 
 
 def _callable(found: Any, where: str) -> Any:

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from ...adapter.capabilities import Capabilities
-from ...adapter.protocol import Verdict
-from ...adapter.registry import adapter_for
+from ...adapter.protocol import Adapter, Verdict
 from ...errors import BrokerError, BrokerUnavailable, RedeliverError
 from ...message import Delivery, Destination
 
@@ -27,8 +26,8 @@ ConnectionStep = Callable[[], None]
 class SyncConnection:
     """Wraps an adapter, as its `Sink`; a context manager. `open` raises BrokerError, ConfigError."""
 
-    def __init__(self, url: str) -> None:
-        self.adapter = adapter_for(url)
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
         self._steps: SimpleQueue[ConnectionStep] = SimpleQueue()
         self._connected = False
         self._error: RedeliverError | None = None

@@ -18,7 +18,6 @@ from typing import Final
 from ...adapter.protocol import Verdict
 from ...errors import BrokerUnavailable, RedeliverError
 from ...message import Outgoing
-from .ledger import LedgerAnswer
 from .rate_limit import RateLimit
 from .sync_connection import SyncConnection
 
@@ -37,13 +36,27 @@ class OutgoingLetter:
 
 
 @dataclass(slots=True)
-class SendResult:
-    """Holds the result of a batch: the ledger's answer; of `unsent`, `held` letters waited behind one that was refused.
+class BatchAnswer:
+    """Holds the results of a batch, by position.
 
-    `error` is why the connection is no longer usable; `lost` why some letters have no answer although it is.
+    `unsent` were never given to the broker; for `silent` no result is known.
     """
 
-    answer: LedgerAnswer = field(default_factory=LedgerAnswer)
+    confirmed: set[int] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
+    unsent: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class SendResult:
+    """Holds the result of a batch.
+
+    Of the letters that are `unsent` in the answer, those in `held` waited behind one that was refused. `error` is why
+    the connection is no longer usable; `lost` why some letters have no answer although it is.
+    """
+
+    answer: BatchAnswer = field(default_factory=BatchAnswer)
     held: set[int] = field(default_factory=set)
     lost: str = ""
     error: RedeliverError | None = None

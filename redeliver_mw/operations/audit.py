@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes who did what with dead letters: a row in the store and a line in the log, for each write and each denial.
+
+The line comes from the logger `redeliver_mw.audit`. Its fields have the names of the Elastic Common Schema, and those
+that the schema does not have begin with `redeliver.`. A denial is a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import Connection, insert, select
+
+from ..errors import ConfigError, RedeliverError, StoreError
+from ..redaction import clean, redact, visible
+from .operation import Operation, now_us, person
+from .store import Store
+from .tables import audits
+
+AuditOutcome = Literal["success", "failure", "denied"]
+log = logging.getLogger("redeliver_mw.audit")
+CONTROL: Final = "control-"  # begins what is done with Apps; everything else is done with dead letters
+FIELDS: Final = (
+    "event.action",
+    "event.kind",
+    "event.outcome",
+    "user.name",
+    "redeliver.operation_id",
+    "redeliver.filter",
+    "redeliver.letters",
+    "redeliver.reason",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Says who did what, to how many letters (None: not known), and with which outcome. `at_us` is since 1970."""
+
+    who: str
+    what: str
+    outcome: AuditOutcome
+    operation_id: str | None = None
+    filter: str = ""
+    count: int | None = None
+    why: str = ""
+    at_us: int = 0
+
+
+def write_audit(store: Store, entry: AuditEntry) -> None:
+    """Write an entry to the store and to the log. Raises StoreError; then the line is in the log all the same."""
+    log_audit(entry)
+    with store.writing() as connection:
+        add_audit(connection, entry)
+
+
+def add_audit(connection: Connection, entry: AuditEntry) -> None:
+    """Write an entry within the transaction that does what it says; `log_audit` is to follow the commit."""
+    row = {
+        "at_us": entry.at_us or now_us(),
+        "who": clean(entry.who),
+        "what": clean(entry.what),
+        "operation_id": entry.operation_id,
+        "filter": clean(entry.filter),
+        "count": entry.count,
+        "outcome": entry.outcome,
+        "why": clean(entry.why),
+    }
+    connection.execute(insert(audits).values(row))
+
+
+def log_audit(entry: AuditEntry) -> None:
+    """Write the line of an entry, without secrets."""
+    fields: dict[str, Any] = {
+        "event.action": entry.what if entry.what.startswith(CONTROL) else f"dead-letter-{entry.what}",
+        "event.kind": "event",
+        "event.outcome": "success" if entry.outcome == "success" else "failure",
+        "user.name": visible(redact(clean(entry.who))),
+        "redeliver.operation_id": entry.operation_id,
+        "redeliver.filter": visible(redact(clean(entry.filter))),
+        "redeliver.letters": entry.count,
+        "redeliver.reason": visible(redact(clean(entry.why))),
+    }
+    log.log(
+        logging.WARNING if entry.outcome == "denied" else logging.INFO,
+        "%s %s: %s%s",
+        fields["user.name"],
+        entry.what,
+        entry.outcome,
+        f" ({fields['redeliver.reason']})" if entry.why else "",
+        extra={name: value for name, value in fields.items() if value not in (None, "")},
+    )
+
+
+@contextmanager
+def audit_refusals(
+    store: Store,
+    *,
+    who: str,
+    what: str,
+    filter_: str = "",
+    operation_id: str | None = None,
+    count: int | None = None,
+) -> Iterator[None]:
+    """Write an entry about whatever error ends what is done inside, and let the error go on.
+
+    An error of the input, or of an operation's state, is a denial; another one is a failure.
+    """
+    try:
+        yield
+    except RedeliverError as error:
+        denied = isinstance(error, ConfigError) or error.code in ("operation-over", "operation-running")
+        outcome: AuditOutcome = "denied" if denied else "failure"
+        entry = AuditEntry(
+            who=who or person(),
+            what=what,
+            outcome=outcome,
+            operation_id=operation_id,
+            filter=filter_,
+            count=count,
+            why=error.message,
+        )
+        with suppress(StoreError):
+            write_audit(store, entry)
+        raise
+
+
+def entry_of(operation: Operation, *, who: str = "") -> AuditEntry:
+    """Return the entry for an operation that has ended."""
+    return AuditEntry(
+        who=who or operation.who,
+        what=operation.kind,
+        outcome="success" if operation.state == "done" and not operation.failed else "failure",
+        operation_id=operation.operation_id,
+        filter=operation.filter,
+        count=operation.done,
+        why=operation.why,
+    )
+
+
+def last_entries(store: Store, limit: int = 100) -> list[AuditEntry]:
+    """Return the last entries, the newest first. Raises StoreError."""
+    newest = select(audits).order_by(audits.c.audit_id.desc()).limit(limit)
+    with store.reading() as connection:
+        rows = connection.execute(newest).mappings().all()
+    return [AuditEntry(**{name: value for name, value in row.items() if name != "audit_id"}) for row in rows]
