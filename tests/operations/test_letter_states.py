@@ -35,7 +35,7 @@ from redeliver_mw.operations.notes import note_letter
 from redeliver_mw.operations.operation import now_us, take_operation
 from redeliver_mw.operations.outcomes import outcome_counts, outcomes_of
 from redeliver_mw.operations.selection import LetterState
-from redeliver_mw.operations.tables import bodies, headers, letters, operations
+from redeliver_mw.operations.tables import bodies, headers, letters, operations, own_headers
 from tests.operations.taking import ids, put
 from tests.pipeline.letters import letter
 
@@ -325,13 +325,14 @@ OLD = now_us() - 40 * DAY * 1_000_000
 def rows_left(store: Store) -> list[int]:
     with store.reading() as connection:
         return [
-            connection.execute(select(func.count()).select_from(one)).scalar_one() for one in (letters, bodies, headers)
+            connection.execute(select(func.count()).select_from(one)).scalar_one()
+            for one in (letters, bodies, own_headers, headers)
         ]
 
 
 def test_old_letters_that_are_over_are_removed_with_all_that_belongs_to_them(store: Store) -> None:
     filled(store, 8)
-    each = rows_left(store)[2] // 8
+    each = rows_left(store)[3] // 8
     set_state(store, "archived", "copy-0000", "copy-0001", changed_us=OLD)
     set_state(store, "discarded", "copy-0002", changed_us=OLD)
     set_state(store, "replayed", "copy-0003", changed_us=OLD)
@@ -345,7 +346,7 @@ def test_old_letters_that_are_over_are_removed_with_all_that_belongs_to_them(sto
     set_state(store, "waiting", "copy-0000")  # somebody restores it meanwhile
     done = run_expire(store, plan.operation_id)
     assert (done.done, done.skipped) == (3, 1)
-    assert rows_left(store) == [5, 5, 5 * each]
+    assert rows_left(store) == [5, 5, 5, 5 * each]
     assert counts(store) == {"waiting": 3, "replaying": 1, "archived": 1}
     gone = [(one.dl_id, one.outcome) for one in outcomes_of(store, plan.operation_id)]
     assert sorted(gone, key=str) == [("copy-0000", "skipped"), (None, "done"), (None, "done"), (None, "done")]

@@ -12,11 +12,13 @@ from sqlalchemy import func, select
 
 from redeliver_mw.dead_letters import copy_of, pack
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.operations import Store, page, show
-from redeliver_mw.operations.letters import digest_of
-from redeliver_mw.operations.operation import DIED, begin_operation, end_operation, last_operations
+from redeliver_mw.operations import Selection, Store, page, show
+from redeliver_mw.operations.filters.matching import matches
+from redeliver_mw.operations.filters.parser import parse_filter
+from redeliver_mw.operations.letters import Shelf, digest_of, subject_of
+from redeliver_mw.operations.operation import DIED, begin_operation, end_operation, last_operations, now_us
 from redeliver_mw.operations.recognition import forget_doubts
-from redeliver_mw.operations.tables import batches, bodies, headers, letters, operations
+from redeliver_mw.operations.tables import PARTS, batches, bodies, headers, letters, operations, own_headers
 from tests.operations.taking import DLQ, RABBITMQ, ids, packed, put, rows, shelf
 from tests.pipeline.letters import DIED_US, letter
 
@@ -65,6 +67,43 @@ def test_headers_can_be_filtered_as_texts_and_numbers(store: Store) -> None:
     found = {row.name: (row.text, row.number) for row in rows(store, select(headers))}
     assert (found["tenant"], found["amount"], found["count"]) == (("a", None), ("12.5", 12.5), ("7", 7.0))
     assert (found["yes"], found["huge"]) == (("True", None), (str(2**62), float(2**62)))
+
+
+def test_headers_of_ours_are_one_row_and_a_filter_means_the_same_letters_in_the_store_and_in_the_queue(
+    store: Store,
+) -> None:
+    values: list[Any] = [
+        "a",
+        "é😀",
+        '"\\',
+        "a\x00b",
+        "x" * 3000,
+        "12",
+        "-0.5",
+        "1e3",
+        7,
+        1.5,
+        2**62,
+        True,
+        b"12",
+        b"\xff",
+    ]
+    given = [
+        letter(b"x", {"redeliver_x": value, "theirs": value}, copy_id=f"c{n:02}") for n, value in enumerate(values)
+    ]
+    put(store, *given)
+    assert len(rows(store, select(own_headers))) == len(given)
+    assert rows(store, select(headers.c.name).where(headers.c.name.startswith("redeliver_", autoescape=True))) == []
+    place = Shelf(RABBITMQ.broker, DLQ, RABBITMQ.capabilities)
+    subjects = {f"c{n:02}": subject_of(one, place) for n, one in enumerate(given)}
+    signs = ["= a", "!= a", "= 'é😀'", "= 12", "= '12'", "< 2", "<= -0.5", "> 1000000", "~ x", "~ '\\\\'", "in (7, a)"]
+    for condition in [*signs, "is present"]:
+        ours, theirs = parse_filter(f"header.redeliver_x {condition}"), parse_filter(f"header.theirs {condition}")
+        found = {one.dl_id for one in page(store, Selection(where=str(ours))).letters}
+        assert found == {one.dl_id for one in page(store, Selection(where=str(theirs))).letters}, condition
+        assert found == {dl_id for dl_id, one in subjects.items() if matches(ours, one, now_us())}, condition
+    shown = show(store, "c04").headers
+    assert shown["redeliver_x"] == shown["theirs"] == "x" * 1000
 
 
 def test_headers_that_no_index_takes_are_cut_and_exact_in_the_letter(store: Store) -> None:
@@ -176,6 +215,20 @@ def test_letters_without_an_id_are_recognised_if_their_whole_batch_comes_back(st
     assert [one.body for one in packed(store)] == [b"a", b"b", b"c", b"d"]
     assert set(before) < set(ids(store))
     assert rows(store, select(func.count()).select_from(bodies)) == [(4,)]
+
+
+def test_a_second_copy_is_removed_with_all_its_parts(store: Store) -> None:
+    def batch(back: bool) -> list[Delivery]:
+        return [letter(body, {"redeliver_x": 1, "tenant": "a"}, redelivered=back) for body in (b"a", b"b")]
+
+    put(store, *batch(False), sure=False)
+    parts = {table.name: {row.letter_id for row in rows(store, select(table.c.letter_id))} for table in PARTS}
+    [numbers] = {frozenset(found) for found in parts.values()}
+    assert len(numbers) == 2
+    again = put(store, *batch(True))
+    assert (again.collected, again.again) == (0, 2)
+    for table in PARTS:
+        assert {row.letter_id for row in rows(store, select(table.c.letter_id))} == numbers, table.name
 
 
 def test_letters_without_an_id_are_other_letters_if_only_some_come(store: Store) -> None:

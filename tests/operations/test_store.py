@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 from redeliver_mw.errors import ConfigError, RedeliverError, StoreError
 from redeliver_mw.memory.clock import ManualClock
 from redeliver_mw.operations import Store, counts, location, page
-from redeliver_mw.operations.tables import STORE
+from redeliver_mw.operations.tables import PARTS, STORE, letters, operation_letters
 from tests.disks import fill, small_disk_at
 from tests.limbo.messages import limbo, parkings, sql
 from tests.operations.taking import ids, put
@@ -47,6 +47,13 @@ def test_the_users_store_and_its_folder_are_for_this_user_alone(
         assert {file.name: mode(file) for file in folder.iterdir()} == dict.fromkeys(
             ("store.db", "store.db-wal", "store.db-shm"), 384
         )
+
+
+def test_every_table_with_a_part_of_a_letter_is_emptied_with_the_letter() -> None:
+    """An operation's list of letters stays: it says what was done with letters that are gone."""
+    known = {table for table in STORE.metadata.tables.values() if "letter_id" in table.columns}
+    assert set(PARTS) == known - {operation_letters}
+    assert PARTS[-1] is letters
 
 
 # -- bad input --------------------------------------------------------------------------------------

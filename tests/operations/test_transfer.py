@@ -9,6 +9,7 @@ import hashlib
 import json
 import threading
 from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from redeliver_mw.operations.export import Exported, export
 from redeliver_mw.operations.import_ import Imported, import_letters
 from redeliver_mw.operations.letter_files import WholeFile, checked_file
 from redeliver_mw.operations.letter_lines import read_line
-from redeliver_mw.operations.tables import bodies, headers, letters
+from redeliver_mw.operations.letters import rows_of_own
+from redeliver_mw.operations.tables import bodies, headers, letters, own_headers
 from tests.operations.taking import ids, packed, put, rows
 from tests.pipeline.letters import letter
 
@@ -36,6 +38,9 @@ ODD = [
     letter(b"\x1b[2J", {"x\x1b[2J": "y\u202e", "f": 1.5}, message_id="m\x1b"),
     letter(b"equal", message_id="m"),
     letter(b"equal", message_id="m"),
+    letter(
+        b"own", {"redeliver_x": 1e300, "redeliver_y": 2**62, "redeliver_z": '"\\é😀', "redeliver_Z": 1}, copy_id="own"
+    ),
     letter(b"many", {f"h{n}": "v" * 50 for n in range(1500)}, copy_id="many"),
 ]
 KEPT = [column for column in letters.c if column.name not in ("letter_id", "changed_us", "batch_id", "again_of")]
@@ -55,7 +60,14 @@ def everything(store: Store) -> list[Any]:
     numbers = {row.letter_id: n for n, row in enumerate(rows(store, select(letters).order_by(letters.c.letter_id)))}
     of_letters = [tuple(row) for row in rows(store, select(*KEPT).order_by(letters.c.letter_id))]
     texts = rows(store, select(headers).order_by(headers.c.letter_id, headers.c.name))
-    return [of_letters, packed(store), [(numbers[row.letter_id], *row[1:]) for row in texts]]
+    own = rows(store, select(own_headers).order_by(own_headers.c.letter_id))
+    by_name = itemgetter("name")
+    return [
+        of_letters,
+        packed(store),
+        [(numbers[row.letter_id], *row[1:]) for row in texts],
+        [(numbers[row.letter_id], sorted(rows_of_own(row.texts, row.numbers), key=by_name)) for row in own],
+    ]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -15,9 +16,9 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from redeliver_mw.operations.filters.compiler import FilterColumns, compile_filter
-from redeliver_mw.operations.filters.fields import FIELDS
+from redeliver_mw.operations.filters.fields import FIELDS, HeaderField
 from redeliver_mw.operations.filters.matching import FilterSubject, HeaderValue, header_number
-from redeliver_mw.operations.filters.model import Filter, Negation
+from redeliver_mw.operations.filters.model import Comparison, Filter, Membership, Negation, Presence
 from redeliver_mw.operations.filters.parser import MAX_CONDITIONS, MAX_NESTING, MAX_VALUES, parse_filter
 from tests.operations.filters.strategies import filters, operators_of, subjects
 from tests.operations.filters.ways import COLUMNS, DAY_US, NOW_US, Ways, headers, letters
@@ -35,9 +36,9 @@ def texts_of(*found: str) -> list[FilterSubject]:
     return [FilterSubject(message_key=text) for text in found]
 
 
-def with_header(value: Any) -> dict[str, HeaderValue]:
+def with_header(value: Any, name: str = "h") -> dict[str, HeaderValue]:
     """Return the header h, as the store describes it, with this value."""
-    return {"h": HeaderValue(str(value), header_number(value))}
+    return {name: HeaderValue(str(value), header_number(value))}
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -54,7 +55,7 @@ def test_random_filters_select_the_same_random_dead_letters_in_each_way(
 VALUES = {"text": "a", "number": "0", "time": "today", "age": "2h"}
 
 
-@pytest.mark.parametrize("name", [*FIELDS, "header.h"])
+@pytest.mark.parametrize("name", [*FIELDS, "header.h", "header.redeliver_h"])
 def test_a_condition_about_something_missing_does_not_hold_and_its_negation_holds(ways: Ways, name: str) -> None:
     nothing = [FilterSubject()]
     field = FIELDS.get(name)
@@ -70,6 +71,69 @@ def test_an_empty_text_of_a_field_is_missing_and_an_empty_header_is_present(ways
     empty = [FilterSubject(error_type="", headers={"h": HeaderValue("")})]
     assert ways.agreed(parse_filter("error is missing and not error != a and not error < a"), empty) == {0}
     assert ways.agreed(parse_filter("header.h is present and header.h = '' and header.h < a"), empty) == {0}
+
+
+OWN = "redeliver_h"  # one of the headers that are together in one row
+HEADER_VALUES = [
+    "",
+    "a",
+    "A",
+    "b",
+    "é",
+    "É",
+    "日本",
+    "😀",
+    '"',
+    "\\",
+    "\\u0061",
+    "\n",
+    "null",
+    "true",
+    "{}",
+    "a%b",
+    "a_b",
+]
+HEADER_VALUES += ["0", "-1", "1.5", "0.1", "10", "9", "1e1", "1e300", "-0", "5e-324", "2147483648", "9007199254740993"]
+HEADER_NUMBERS = ["0", "-1", "1.5", "0.1", "10", "9", "1e300", "5e-324", "2147483648", "9007199254740993"]
+
+
+def test_a_header_of_ours_has_the_meaning_of_any_other_header(ways: Ways) -> None:
+    """Each letter has the same value in one of ours and in one of another program's; and one letter has neither."""
+    found = [FilterSubject(headers=with_header(value) | with_header(value, OWN)) for value in HEADER_VALUES]
+    found.append(FilterSubject(headers=with_header("a", "redeliver_other")))
+    theirs = HeaderField("h")
+    signs: list[Any] = operators_of(theirs)
+    conditions: list[Any] = [Presence(theirs, True), Presence(theirs, False)]
+    conditions += [Comparison(theirs, sign, text) for sign in signs for text in HEADER_VALUES if text or sign != "~"]
+    conditions += [Comparison(theirs, sign, float(one)) for sign in signs if sign != "~" for one in HEADER_NUMBERS]
+    conditions.append(Membership(theirs, ("a", "É", 10.0, 0.1, 1e300)))
+    ours = [replace(condition, field=HeaderField(OWN)) for condition in conditions]
+    selected = ways.agreed_each(conditions, found)
+    assert ways.agreed_each(ours, found) == selected
+    everything = set(range(len(found)))
+    rest = ways.agreed_each([Negation(condition) for condition in ours], found)
+    assert rest == [everything - one for one in selected]
+    assert selected[0] == everything - {len(HEADER_VALUES)}
+
+
+@pytest.mark.parametrize(
+    "name", ["redeliver_", "redeliver_H", "redeliver-h", "redeliver_h\n", "redeliver_é", "x_redeliver_h"]
+)
+def test_a_name_that_is_nearly_one_of_ours_means_that_header_alone(ways: Ways, name: str) -> None:
+    found = [FilterSubject(headers=with_header("x", name)), FilterSubject(headers=with_header("x", OWN))]
+    assert ways.agreed(Comparison(HeaderField(name), "=", "x"), found) == {0}
+    assert ways.agreed(Comparison(HeaderField(OWN), "=", "x"), found) == {1}
+
+
+def test_headers_of_ours_and_of_others_stand_in_one_filter(ways: Ways) -> None:
+    found = [
+        FilterSubject(headers={"redeliver_failures": HeaderValue(str(n), float(n)), "tenant": HeaderValue(text)})
+        for n, text in ((1, "a"), (5, "a"), (5, "b"), (30, "a"))
+    ]
+    assert ways.agreed(parse_filter("header.redeliver_failures >= 5 and header.tenant = a"), found) == {1, 3}
+    assert ways.agreed(parse_filter("header.redeliver_failures < '5' or header.tenant != a"), found) == {0, 2, 3}
+    assert ways.agreed(parse_filter("not header.redeliver_failures in (5, '30')"), found) == {0}
+    assert ways.agreed(parse_filter("header.redeliver_task is missing and header.redeliver_failures ~ 3"), found) == {3}
 
 
 def test_equality_knows_case_and_containing_ignores_it_in_ascii_only(ways: Ways) -> None:
