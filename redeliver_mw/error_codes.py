@@ -138,6 +138,13 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "letter-changed",
             "letter-edit",
             "replay-other-broker",
+            "operation-kind",
+            "not-confirmed",
+            "letter-file-name",
+            "letter-file",
+            "letter-line",
+            "redirect-circle",
+            "redirect-missing",
         ),
         "pipeline": (
             "java-missing",

@@ -179,6 +179,12 @@ LONG = [
         "three kills on each broker are left; a hundred are for `make test-all`",
     ),
     LongTest(
+        "operations/test_write_kills.py",
+        "*",
+        "",
+        "kills of two commands take minutes; full disks and lost stores stay in `make test`",
+    ),
+    LongTest(
         "pipeline/test_cluster.py",
         "*",
         "",

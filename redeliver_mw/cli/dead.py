@@ -31,7 +31,7 @@ from ..message import Delivery, Destination
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
-from . import collect, store
+from . import collect, diff, letter_states, notes, operations, redirects, store, transfer
 from . import replay as from_store
 from .arguments import Json, Url, read_url
 from .bodies import Body, Decode, Decoder, body_as_json, check_form, decoder_of, print_body
@@ -91,6 +91,23 @@ def register(app: typer.Typer) -> None:
         collect.collect
     )
     dead.command("replay", epilog=example("redeliver dead replay env:BROKER dlq.orders --limit 5"))(replay)
+    at = "--store sqlite:///store.db"
+    for name, command, words in (
+        ("diff", diff.diff, f"5b0c7d1e 9f31aa02 {at}"),
+        ("note", notes.note, f"'a wrong price, see ticket 12' --group error=KeyError {at}"),
+        ("archive", letter_states.archive, f"--where 'error = KeyError' {at}"),
+        ("restore", letter_states.restore, f"--id 5b0c7d1e {at}"),
+        ("discard", letter_states.discard, f"--where 'age > 30d' {at}"),
+        ("expire", letter_states.expire, f"--older-than 30d {at}"),
+        ("export", transfer.export_, f"letters.jsonl --group error=KeyError {at}"),
+        ("import", transfer.import_, f"letters.jsonl {at}"),
+        ("operations", operations.operations, at),
+        ("pause", operations.pause, f"20261126-031544 {at}"),
+        ("cancel", operations.cancel, f"20261126-031544 {at}"),
+        ("audit", operations.audit, at),
+    ):
+        dead.command(name, epilog=example(f"redeliver dead {name} {words}"))(command)
+    redirects.register(dead)
     app.add_typer(dead, name="dead")
 
 

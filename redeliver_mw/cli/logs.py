@@ -22,6 +22,9 @@ from ..telemetry.failure_log import FIELDS
 if TYPE_CHECKING:
     from structlog.types import EventDict, Processor
 
+AUDIT = "redeliver_mw.audit"
+AUDIT_FIELDS = ("event.", "user.", "redeliver.")  # what the names of an audit line's fields begin with
+
 # The drivers log, at length and with tracebacks, events that the library logs in one line.
 DRIVERS = ("pika", "stomp", "stomp.py", "proton")
 
@@ -48,6 +51,14 @@ def show_logs(form: LogFormat, process: int | None = None) -> None:
     quiet_drivers()
 
 
+def show_audit(form: LogFormat | None) -> None:
+    """Render logs as `show_logs` does; without a form, keep the lines of the audit off stderr."""
+    if form is not None:
+        return show_logs(form)
+    logging.getLogger(AUDIT).addHandler(logging.NullHandler())
+    return None
+
+
 def quiet_drivers() -> None:
     """Keep the drivers' logs off stderr, unless somebody has configured them."""
     for name in DRIVERS:
@@ -62,7 +73,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
     render: list[Processor]
     fields: list[Processor] = []
     if form is LogFormat.json:
-        fields = [_fields_of_a_failure, _code_of_an_error]
+        fields = [_fields_of_a_failure, _fields_of_the_audit, _code_of_an_error]
         render = [structlog.processors.format_exc_info, _redacted, structlog.processors.JSONRenderer()]
     else:
         colours = sys.stderr.isatty()
@@ -98,6 +109,14 @@ def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> Eve
     """Add the details of a failed attempt to its log event, each as a field of its own."""
     known = event["_record"].__dict__
     return {**event, **{name: known[name] for name in FIELDS if name in known}}
+
+
+def _fields_of_the_audit(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Add what an audit line is about, under the names of the Elastic Common Schema."""
+    record: logging.LogRecord = event["_record"]
+    if record.name != AUDIT:
+        return event
+    return {**event, **{name: value for name, value in record.__dict__.items() if name.startswith(AUDIT_FIELDS)}}
 
 
 def _code_of_an_error(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -11,6 +11,7 @@ import typer
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from ..operations import Store
     from ..operations.selection import GroupKey, LetterState, Selection
     from ..operations.sorting import Sort
 
@@ -48,7 +49,44 @@ SortBy = Annotated[
         help="Of a store: died, collected, failures, bytes or source; -died (the default) begins with the newest",
     ),
 ]
-Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This letter, by its whole id; may repeat")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="This letter; the beginning of its id is enough; may repeat"),
+]
+
+
+All = Annotated[bool, typer.Option("--all", help="Every letter in the state; needed if nothing else is said")]
+
+
+def meant_selection(
+    *,
+    every: bool,
+    queue: str | None = None,
+    where: str | None = None,
+    since: str | None = None,
+    state: str | None = None,
+    group: str | None = None,
+    ids: list[str] | None = None,
+    usual: str | None = None,
+) -> Selection:
+    """Return the letters that a command is to change. Without --state it is `usual`; None leaves it to the command.
+
+    Raises ConfigError if nothing says which letters, because nobody should change all of them by leaving out a word.
+    """
+    from dataclasses import replace
+
+    said = any(one is not None for one in (queue, where, since, group)) or bool(ids)
+    if said == every:
+        raise ConfigError(
+            "it says every letter and some letters" if said else "nothing says which letters",
+            where="--all",
+            cure="Leave one of them out"
+            if said
+            else "Name letters with --id, --where, --group, --queue or --since; or all",
+            code="option-value",
+        )
+    found = selection_of(queue=queue, where=where, since=since, state=state or usual, group=group, ids=ids)
+    return found if state or usual else replace(found, state=None)
 
 
 def selection_of(
@@ -86,6 +124,13 @@ def since_us_of(since: str | None) -> int | None:
     from ..operations.operation import now_us
 
     return None if since is None else parse_since(since, now_us())
+
+
+def age_of(text: str) -> int:
+    """Return the seconds of --older-than. Raises ConfigError."""
+    from ..operations.filters.parser import parse_age
+
+    return parse_age(text, "--older-than")
 
 
 def state_of(text: str) -> LetterState | None:
@@ -143,6 +188,15 @@ def sort_of(text: str | None) -> Sort:
     from ..operations.sorting import NEWEST_FIRST, Sort
 
     return NEWEST_FIRST if text is None else Sort.parse(text)
+
+
+def with_whole_ids(there: Store, selection: Selection) -> Selection:
+    """Return a selection with the whole ids of its letters. Raises ConfigError, StoreError for an unknown one."""
+    from dataclasses import replace
+
+    from ..operations.listing import find_letter
+
+    return replace(selection, ids=tuple(find_letter(there, one).dl_id for one in selection.ids))
 
 
 def _id(text: str) -> str:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,9 +28,11 @@ from .output import (
     when,
 )
 from .selection import OfGroup, OfQueue, Since, State, Where, key_of, selection_of, sort_of
+from .shown_notes import last_note, note_as_json, print_notes
 
 if TYPE_CHECKING:
     from ..operations import Group, Selection, Store, StoredLetter
+    from ..operations.notes import Note
     from ..operations.selection import GroupKey
 
 PART, INTERRUPTED = 3, 130
@@ -68,12 +70,14 @@ def list_groups(store: str | None, key: GroupKey, selection: Selection, limit: i
     """Print groups of the letters that a selection means, the largest first."""
     from ..operations import groups as found_groups
     from ..operations.listing import GROUPS
+    from ..operations.notes import notes_on
 
     check_limit(limit)
     with opened(store) as there:
         found = found_groups(there, key, selection, limit=limit or GROUPS)
+        written = notes_on(there, key, [one.key or "" for one in found])
     if as_json:
-        print_json([_group_as_json(key, one) for one in found])
+        print_json([_group_as_json(key, one, written.get(one.key or "", ())) for one in found])
         return
     rows = [
         (
@@ -82,11 +86,13 @@ def list_groups(store: str | None, key: GroupKey, selection: Selection, limit: i
             *((cut(plain(redact(one.error_type or ""))),) if key == "fingerprint" else ()),
             when(one.first_us / 1e6),
             when(one.last_us / 1e6),
+            *((last_note(written.get(one.key or "", ())),) if written else ()),
         )
         for one in found
     ]
     errors = ("error",) if key == "fingerprint" else ()
-    print_table(("letters", key, *errors, "first died", "last died"), rows, right={0})
+    names = ("letters", key, *errors, "first died", "last died", *(("note",) if written else ()))
+    print_table(names, rows, right={0})
 
 
 def list_store(
@@ -100,14 +106,17 @@ def list_store(
     """Print a page of the letters of a store that a selection means."""
     from ..operations import counts, page
     from ..operations.listing import PAGE
+    from ..operations.notes import LETTER, notes_on
 
     check_limit(limit)
     order = sort_of(sort)
     with opened(store) as there:
         found = page(there, selection, sort=order, limit=limit or PAGE, cursor=cursor)
         number = counts(there)
+        written = notes_on(there, LETTER, [one.dl_id for one in found.letters])
     if as_json:
-        print_json({"letters": [_as_json(one) for one in found.letters], "next_cursor": found.next_cursor})
+        listed = [_as_json(one) | _notes_as_json(written.get(one.dl_id, ())) for one in found.letters]
+        print_json({"letters": listed, "next_cursor": found.next_cursor})
         return
     ids = short_ids([one.dl_id for one in found.letters])
     states = selection.state is None
@@ -122,10 +131,12 @@ def list_store(
             _error(one),
             when(one.died_us / 1e6),
             str(one.body_bytes),
+            *((last_note(written.get(one.dl_id, ())),) if written else ()),
         )
         for one in found.letters
     ]
     names = ("id", *(("state",) if states else ()), "queue", "from", "reason", "failures", "error", "died", "bytes")
+    names += ("note",) if written else ()
     print_table(names, rows, right={names.index("failures"), names.index("bytes")})
     print(f"{counted(len(rows), 'letter')} of {_all_of(selection, number)}")
     if found.next_cursor is not None:
@@ -143,6 +154,7 @@ def show_store(
 ) -> None:
     """Print the headers and the body of one letter of a store: the one with this id, or the first of a selection."""
     from ..operations import page, show
+    from ..operations.notes import notes_about
     from ..redelivery import history
 
     if id_ is not None and not id_.strip():
@@ -158,23 +170,28 @@ def show_store(
                 return
             id_ = first[0].dl_id
         found = show(there, id_)
+        written = notes_about(there, found.letter)
     letter = found.letter
     attempts = history.read(found.headers.get(HISTORY, ""))
     headers = headers_shown(found.headers)
     if as_json:
-        body = body_as_json(found.packed.body, decoder)
-        print_json(_as_json(letter) | {"history": history_as_json(attempts), "headers": headers, **body})
+        body = body_as_json(found.packed.body, decoder) if found.whole else {"body_removed": True}
+        more = {"history": history_as_json(attempts), "headers": headers, **_notes_as_json(written), **body}
+        print_json(_as_json(letter) | more)
         if "decode_error" in body:
             raise typer.Exit(PART)
         return
     place = plain(redact(letter.source or letter.problem))
     print(f"letter {letter.dl_id}, from {place}, {counted(letter.body_bytes, 'byte')}, {letter.state}")
     print(f"  (lay in {plain(redact(letter.queue))} of {plain(letter.broker)}, digest {letter.digest[:16]})")
+    print_notes(written)
     for name, value in sorted(headers.items()):
         if name != HISTORY or not attempts:
             print(f"  {plain(name)}: {plain(str(value))}")
     print_history(attempts)
-    if not print_body(found.packed.body, form, decoder):
+    if not found.whole:
+        print("\nits body was removed from the store")
+    elif not print_body(found.packed.body, form, decoder):
         raise typer.Exit(PART)
 
 
@@ -215,13 +232,18 @@ def _none_found(selection: Selection) -> str:
     return "no letter of the store is meant by that" + ("" if selection.state is None else f" and is {selection.state}")
 
 
-def _group_as_json(by: GroupKey, one: Group) -> dict[str, Any]:
+def _notes_as_json(notes: Sequence[Note]) -> dict[str, Any]:
+    return {"notes": [note_as_json(one) for one in notes]}
+
+
+def _group_as_json(by: GroupKey, one: Group, notes: Sequence[Note]) -> dict[str, Any]:
     return {
         by: redact(one.key) if one.key is not None else None,
         "letters": one.letters,
         "first_s": one.first_us / 1e6,
         "last_s": one.last_us / 1e6,
         "error_type": redact(one.error_type or "") or None,
+        **_notes_as_json(notes),
     }
 
 

@@ -9,13 +9,16 @@ that the schema does not have begin with `redeliver.`. A denial is a warning.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, insert, select
 
+from ..errors import ConfigError, RedeliverError, StoreError
 from ..redaction import clean, redact
-from .operation import Operation, now_us
+from .operation import Operation, now_us, person
 from .store import Store
 from .tables import audits
 
@@ -91,6 +94,39 @@ def log_audit(entry: AuditEntry) -> None:
         f" ({fields['redeliver.reason']})" if entry.why else "",
         extra={name: value for name, value in fields.items() if value not in (None, "")},
     )
+
+
+@contextmanager
+def audit_refusals(
+    store: Store,
+    *,
+    who: str,
+    what: str,
+    filter_: str = "",
+    operation_id: str | None = None,
+    count: int | None = None,
+) -> Iterator[None]:
+    """Write an entry about whatever error ends what is done inside, and let the error go on.
+
+    An error of the input, or of an operation's state, is a denial; another one is a failure.
+    """
+    try:
+        yield
+    except RedeliverError as error:
+        denied = isinstance(error, ConfigError) or error.code in ("operation-over", "operation-running")
+        outcome: AuditOutcome = "denied" if denied else "failure"
+        entry = AuditEntry(
+            who=who or person(),
+            what=what,
+            outcome=outcome,
+            operation_id=operation_id,
+            filter=filter_,
+            count=count,
+            why=error.message,
+        )
+        with suppress(StoreError):
+            write_audit(store, entry)
+        raise
 
 
 def entry_of(operation: Operation, *, who: str = "") -> AuditEntry:

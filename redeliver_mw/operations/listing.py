@@ -78,11 +78,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ShownLetter:
-    """Holds a letter, its headers as texts, which may be cut, and the exact letter."""
+    """Holds a letter, its headers as texts, which may be cut, and the exact letter.
+
+    `whole`: False if the body, and what else is exact, was removed; then `packed` is empty.
+    """
 
     letter: StoredLetter
     headers: Mapping[str, str]
     packed: Packed
+    whole: bool = True
 
 
 def page(
@@ -128,6 +132,12 @@ def counts(store: Store) -> dict[LetterState, int]:
         return {row.state: row.number for row in connection.execute(asked)}
 
 
+def find_letter(store: Store, dl_id: str) -> StoredLetter:
+    """Return the letter whose id equals `dl_id` or, if there is only one, begins with it. Raises as `show` does."""
+    with store.reading() as connection:
+        return _found(connection, store, dl_id)
+
+
 def show(store: Store, dl_id: str) -> ShownLetter:
     """Return the letter whose id equals `dl_id` or, if there is only one, begins with it.
 
@@ -138,10 +148,10 @@ def show(store: Store, dl_id: str) -> ShownLetter:
         of_it = connection.execute(
             select(headers.c.name, headers.c.text).where(headers.c.letter_id == letter.letter_id)
         ).all()
-        body = connection.execute(select(bodies).where(bodies.c.letter_id == letter.letter_id)).one()
-    return ShownLetter(
-        letter, {row.name: row.text for row in of_it}, packed_of(letter.queue, body.redelivered, body.head, body.body)
-    )
+        body = connection.execute(select(bodies).where(bodies.c.letter_id == letter.letter_id)).one_or_none()
+    exact = (0, b"", b"") if body is None else (body.redelivered, body.head, body.body)
+    texts = {row.name: row.text for row in of_it}
+    return ShownLetter(letter, texts, packed_of(letter.queue, *exact), whole=body is not None)
 
 
 def _key_text(by: GroupKey, key: Any) -> str | None:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A `redeliver dead collect` that kills itself at a line picked by chance.
+"""A command, such as `redeliver dead collect`, that kills itself at a line picked by chance.
 
 `site` writes a sitecustomize module, which Python imports by itself where its folder is on the path. Which line of
-which file, and the how manieth time, is settled by KILL_SEED when the process starts.
+which of the KILL_FILES, and the how manieth time, is settled by KILL_SEED when the process starts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ SITE = """
 import ast, os, random, signal, sys, threading
 from pathlib import Path
 
-FILES = ("dead_letters/drain.py", "operations/collect.py", "operations/recognition.py")
-OFTEN = 6  # so many times at most a line is passed first
-PICKS = 12  # of which the first that comes counts: some lines are never reached
+COLLECT = "dead_letters/drain.py operations/collect.py operations/recognition.py"
+FILES = os.environ.get("KILL_FILES", COLLECT).split()
+OFTEN = int(os.environ.get("KILL_OFTEN", "6"))  # so many times at most a line is passed first
+PICKS = int(os.environ.get("KILL_PICKS", "12"))  # of which the first that comes counts: some lines are never reached
 
 
 def lines(path):

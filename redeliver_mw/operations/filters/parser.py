@@ -130,6 +130,20 @@ def parse_since(text: str, now_us: int, where: str = "--since") -> int:
     return found.interval_us(now_us)[0]
 
 
+def parse_age(text: str, where: str) -> int:
+    """Return the seconds of a length of time such as `30d`. Raises ConfigError for every other text."""
+    token = _Token("string", text.strip(), 1)
+    found = _age(token)
+    if found is None:
+        raise ConfigError(
+            f"{_shown(token)} is no length of time",
+            where=where,
+            cure="Write a whole number with s, m, h or d, as in 30d",
+            code="option-value",
+        )
+    return found.seconds
+
+
 class _Parser:
     """Reads one text from left to right, by recursive descent."""
 
