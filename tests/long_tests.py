@@ -72,6 +72,12 @@ LONG = [
         r"310-dropin|43-app",
         PAIRS,
     ),
+    LongTest(
+        "telemetry/test_real_prometheus.py",
+        "test_alerts_fire_in_an_outage_and_resolve_after_it_and_the_values_equal_the_journal_s",
+        r"activemq|artemis",
+        "the same story on the other brokers, half a minute each",
+    ),
     LongTest("adapters/stomp/test_adapter.py", "*", "own518", OTHERS_SAME),
     LongTest("adapters/stomp/test_bad_input.py", "*", "own518", OTHERS_SAME),
     LongTest("adapters/stomp/test_tls.py", "*", "own518", OTHERS_SAME),

@@ -15,12 +15,18 @@ def by_app(task: Task) -> None:
 
     done = threading.Event()
     count = Count(task, done.set)
+    metrics = None
+    if task.metrics:
+        from redeliver_mw.telemetry.prometheus import PrometheusMetrics
+
+        metrics = PrometheusMetrics()
     app = App(
         task.url,
         prefetch=task.prefetch,
         journal=task.journal,
         limbo=task.limbo,
         crash_safe=task.limbo is not None,
+        metrics=metrics,
         traces=None if task.traces is None else _provider(task.traces),
     )
 

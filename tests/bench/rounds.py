@@ -61,6 +61,7 @@ class Case:
     work_ms: float = 0.0
     journal: bool = True  # of App and drop-in
     crash_safe: bool = False  # of App: its counts in SQLite
+    metrics: bool = False  # of App
     traces: float | None = None  # of App: the share of its runs that have a span; None: no traces
     fail_every: int = 0  # one message in so many always fails
     rest: float = 0.0  # seconds after a failure
@@ -131,6 +132,7 @@ class Ground:
             work=case.work_ms / 1000,
             journal=str(folder / "journal") if case.journal else None,
             limbo=f"sqlite:///{folder}/limbo.db" if case.crash_safe else None,
+            metrics=case.metrics,
             traces=case.traces,
             fail_every=case.fail_every,
             rest=case.rest,

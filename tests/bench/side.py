@@ -32,6 +32,7 @@ class Task:
     work: float = 0.0  # of the handler, for each message
     journal: str | None = None
     limbo: str | None = None  # with it, counts are crash-safe
+    metrics: bool = False
     traces: float | None = None  # the share of an App's runs that have a span; None: no traces
     fail_every: int = 0  # one message in so many always fails; 0: none
     rest: float = 0.0  # after a failure

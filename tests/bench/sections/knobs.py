@@ -15,7 +15,7 @@ from tests.bench.asked import Asked
 from tests.bench.figures import Figure
 from tests.bench.rounds import APP, BY_HAND, Case
 
-NO_JOURNAL, CRASH_SAFE = "App, no journal", "App, crash-safe counts"
+NO_JOURNAL, CRASH_SAFE, METRICS = "App, no journal", "App, crash-safe counts", "App, metrics on"
 WITH_IDS, WITHOUT_IDS = "App, each with an id", "App, none with an id"
 
 
@@ -43,6 +43,8 @@ def measure(asked: Asked) -> Iterator[Figure]:
             turns = [at.turn(BY_HAND, case), at.turn(APP, case)]
             if name in ("as usual", "four times as many messages"):
                 turns.append(at.turn(APP, replace(case, journal=False))._replace(side=NO_JOURNAL))
+            if name in ("as usual", "handler of 1 ms"):
+                turns.append(at.turn(APP, replace(case, metrics=True))._replace(side=METRICS))
             if case.ids != usual.ids or case.work_ms == 1:
                 turns.append(at.turn(APP, replace(case, crash_safe=True))._replace(side=CRASH_SAFE))
             yield from at.compare("knobs", name, turns, asked.rounds)
