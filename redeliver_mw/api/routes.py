@@ -105,7 +105,7 @@ Decoder = Callable[[bytes], object]
 """Is given a body, and returns what JSON can express."""
 
 
-class Server(Resources, Protocol):
+class ApiServer(Resources, Protocol):
     """Is what handlers know of the server."""
 
     @property
@@ -125,7 +125,7 @@ class Server(Resources, Protocol):
 class Call:
     """Holds one request that was allowed and read."""
 
-    server: Server
+    server: ApiServer
     store: Store
     token: ApiToken
     path: Mapping[str, str]

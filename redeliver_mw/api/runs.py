@@ -35,7 +35,7 @@ class Runs:
         """Run operations with connections that `opened` returns, so many at once."""
         self._opened, self._at_once = opened, at_once
         self._lock = threading.Lock()
-        self._running: dict[str, _Run] = {}
+        self._running: dict[str, _RunHere] = {}
         self._closed = False
 
     def start(self, operation: Operation, work: Work) -> None:
@@ -56,7 +56,7 @@ class Runs:
             if self._closed or len(self._running) >= self._at_once:
                 what = "this server ends" if self._closed else f"{self._at_once} operations run on this server"
                 raise ApiError(503, what, cure="Try again later", code="api-busy", headers={"Retry-After": "5"})
-            run = self._running[operation_id] = _Run()
+            run = self._running[operation_id] = _RunHere()
         thread = threading.Thread(
             target=self._run, args=(operation_id, run, work), name=f"redeliver-run-{operation_id}", daemon=True
         )
@@ -84,7 +84,7 @@ class Runs:
                 run.thread.join(max(0.0, until - time.monotonic()))
         return not any(run.thread is not None and run.thread.is_alive() for run in running)
 
-    def _run(self, operation_id: str, run: _Run, work: Work) -> None:
+    def _run(self, operation_id: str, run: _RunHere, work: Work) -> None:
         try:
             with closing(self._opened()) as store:
                 try:
@@ -103,7 +103,7 @@ class Runs:
             run.news.set()
 
 
-class _Run:
+class _RunHere:
     """Holds what is known of one run."""
 
     def __init__(self) -> None:

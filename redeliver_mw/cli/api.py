@@ -156,7 +156,7 @@ def serve(
         ssl_keyfile=keyfile,
     )
 
-    class Server(uvicorn.Server):
+    class StreamsEndFirst(uvicorn.Server):
         """Ends streams of events before it waits for what is in hand; the command listens to signals."""
 
         @contextlib.contextmanager
@@ -169,7 +169,7 @@ def serve(
             app.end_streams()
             await super().shutdown(sockets)
 
-    server = Server(config)
+    server = StreamsEndFirst(config)
     scheme = "http" if certfile is None else "https"
     print(f"serving {scheme}://{address}/api/v1 until Ctrl-C", file=sys.stderr, flush=True)
 

@@ -388,7 +388,7 @@ def find_replay(store: Store, operation_id: str) -> Operation:
             f"operation {operation.operation_id} is no replay: {redact(operation.kind)}",
             where=store.where,
             cure="Take the id of a replay from `redeliver dead operations`",
-            code="operation-not-found",
+            code="operation-kind",
         )
     return operation
 

@@ -110,8 +110,8 @@ def _plain(attributes: Any) -> dict[str, Any]:
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
 
 
-def picture(spans: list[Received]) -> str:
-    """The spans as text, a line for each, in order of time; under its parent a span is indented."""
+def picture(spans: list[Received], queue: str) -> str:
+    """The spans as text, a line for each, in order of time. The queue is called `orders`."""
     names = {span.id: _called(span) for span in spans}
     lines = []
     for span in sorted(spans, key=lambda span: span.begun):
@@ -119,7 +119,8 @@ def picture(spans: list[Received]) -> str:
         inside = names.get(span.parent, "")
         about = f"in {inside}" if inside else ""
         links = f"links: {', '.join(from_)}" if from_ and not inside else ""
-        lines.append(f"{span.service:10}{_told(span):60}{about or links}".rstrip())
+        told = _told(span).replace(queue, "orders")
+        lines.append(f"{span.service:10}{told:54}{about or links}".rstrip())
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from pika.connection import Connection
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
 
@@ -35,7 +36,8 @@ def main() -> None:
             raise ValueError("no such lamp")
 
     with app:
-        print("started", flush=True)
+        instrumented = hasattr(Connection.channel, "__wrapped__")
+        print(f"started, pika is {'' if instrumented else 'not '}instrumented", flush=True)
         sys.stdin.read()
     provider.shutdown()
 

@@ -43,7 +43,7 @@ def worker(*arguments: str, started_by: Sequence[str] = ()) -> Iterator[None]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
+        assert process.stdout.readline() == f"started, pika is {'' if started_by else 'not '}instrumented\n"
         try:
             yield
         finally:
@@ -82,7 +82,7 @@ def test_links_lead_from_attempt_to_attempt_through_processes_limbo_dead_letter_
             subprocess.run([*REDELIVER, "dead", "replay", rabbitmq43.url, q.dlq], check=True, timeout=60)
             spans = collector.until(lambda spans: len(attempts(spans)) == 5)
         assert not q.left()
-    drawn = picture(spans).replace(q.name, "orders")
+    drawn = picture(spans, q.name)
     print(f"\n{drawn}")
     by_id = {span.id: span for span in spans}
     (producer,) = [span for span in spans if span.service == "producer"]

@@ -286,6 +286,7 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
+    - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default as the handler's `auto_accept` says: with True, returning is success; with False, the code's
       own accept, release or reject of `event.delivery` settles the message, whenever and from whichever thread it

@@ -231,6 +231,7 @@ def redelivering(
     - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
+    - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default as the subscription's ack mode says: with `auto`, returning is success; with `client` and
       `client-individual`, the code's own `conn.ack` or `conn.nack` settles the message, whenever and from whichever
