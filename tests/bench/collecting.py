@@ -20,7 +20,6 @@ TENANTS = 50
 ASKED = 20  # times for each question
 PAGE = 100
 TENANT = f"tenant-{TENANTS // 2}"
-NOW_US = round((BEGAN + timedelta(days=30)).timestamp() * 1e6)
 
 
 def headers_of(number: int) -> dict[str, str]:
@@ -89,14 +88,10 @@ def collected(task: Task) -> None:
 
 def _questions(store: Any, file: Path) -> Iterator[tuple[str, float]]:
     """Seconds of each question to the store, and those of the same question in bare SQL, as the least of several."""
-    from redeliver_mw.operations import groups, page
-    from redeliver_mw.operations.filters.compiler import FilterColumns, compile_filter
-    from redeliver_mw.operations.filters.parser import parse_filter
-    from redeliver_mw.operations.tables import headers, letters
+    from redeliver_mw.operations import Selection, groups, page
 
     def filtered() -> Sequence[Any]:
-        where = compile_filter(parse_filter(f'header.x-tenant = "{TENANT}"'), FilterColumns(letters, headers), NOW_US)
-        return page(store, where=where).letters
+        return page(store, Selection(where=f'header.x-tenant = "{TENANT}"')).letters
 
     letters_of = f"SELECT {', '.join(_columns())} FROM redeliver_store_letter WHERE state = 'waiting'"
     newest = "ORDER BY died_us DESC, letter_id DESC LIMIT 101"
