@@ -31,6 +31,8 @@ PLANTED = {
     "Nothing imports testing": ("redeliver_pika/amqp/values.py", "import redeliver_mw.testing"),
     "Nothing inside imports the front door": ("redeliver_pika/amqp/values.py", "import redeliver_mw"),
     "typer and rich are the command line's": ("redeliver_mw/journal/writer.py", "import rich"),
+    "prometheus_client is telemetry's": ("redeliver_mw/journal/writer.py", "import prometheus_client"),
+    "opentelemetry is telemetry's": ("redeliver_mw/journal/writer.py", "import opentelemetry"),
     "sqlalchemy is the database modules' own": ("redeliver_mw/app.py", "import sqlalchemy"),
     "numpy, pyarrow and pyspark are the pipeline's": ("redeliver_mw/journal/records.py", "import pyspark"),
 }
