@@ -19,6 +19,17 @@ class LakeError(RedeliverError):
     """
 
 
+class StoreTrouble(OSError):
+    """Carries an object store's refusal, in words for people: `what` happened, the `cure` and the `code`.
+
+    The store's own text is not kept, because it may contain the name of a key.
+    """
+
+    def __init__(self, number: int, what: str, where: str, *, cure: str, code: str) -> None:
+        super().__init__(number, what, where)
+        self.what, self.cure, self.code = what, cure, code
+
+
 class SparkError(RedeliverError):
     """Means that Spark cannot be started or reached, or gave up a job."""
 
@@ -42,7 +53,9 @@ def missing_spark(error: ImportError) -> MissingExtra:
 
 
 def lake_error(error: OSError, where: str) -> LakeError:
-    """Return a disk's error with its place and its cure."""
+    """Return the error of a disk or an object store with its place and its cure."""
+    if isinstance(error, StoreTrouble):
+        return LakeError(error.what, where=where, cure=error.cure, code=error.code)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LakeError("the disk is full", where=where, cure="Make room and run it again", code="lake-disk")
     what = f"cannot be read or written: {error.strerror or error}"

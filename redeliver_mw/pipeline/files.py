@@ -2,23 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the few file operations that a lake needs, and implements them for a POSIX file system.
 
-An object store would be a second class with these verbs: a PUT is atomic, so `publish` would be one, and `locked` would
-need a lease. All paths are relative to the lake's folder, with slashes.
+`object_files` implements them for buckets. All paths are relative to the lake's folder, with slashes.
+
+`versioned` and `swap` are the two operations by which a run is published; see `head`. A version is the place's own name
+for what a file holds: an ETag in a bucket, a digest of the content here.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ..errors import ConfigError
 from .errors import LakeError, lake_error
+
+_SWAP_LOCK: Final = "_swap.lock"
+_PATIENCE: Final = 10.0  # seconds until a process that has stopped within a swap is given up
+_PAUSE: Final = 0.002  # seconds between two tries to have the lock
 
 
 class FileEntry(NamedTuple):
@@ -27,6 +36,17 @@ class FileEntry(NamedTuple):
     name: str
     size: int
     is_folder: bool
+
+
+class Versioned(NamedTuple):
+    """Holds what is in a file, and the version by which `swap` knows whether that has changed."""
+
+    content: bytes
+    version: str
+
+
+class FileChanged(OSError):
+    """Means that a file was not replaced, because it was not in the version that the writer had read."""
 
 
 class Files(Protocol):
@@ -45,6 +65,16 @@ class Files(Protocol):
 
     def publish(self, path: str, content: bytes) -> None:
         """Replace a file atomically: readers see the old content or the new, also after a power cut."""
+
+    def versioned(self, path: str) -> Versioned | None:
+        """Return what a file holds and its version, None if the file is missing."""
+
+    def swap(self, path: str, content: bytes, version: str | None) -> None:
+        """Replace a file as `publish` does, if it still has this version; None: if it is still missing.
+
+        Raises FileChanged if another content is there. After any error the content may be in its place all the same, or
+        get there later: an answer can be lost.
+        """
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make these files, and their names, survive a power cut."""
@@ -123,6 +153,39 @@ class PosixFiles:
                 os.unlink(new)
             raise
         sync(folder)
+
+    def versioned(self, path: str) -> Versioned | None:
+        try:
+            content = self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Versioned(content, hashlib.blake2b(content, digest_size=16).hexdigest())
+
+    def swap(self, path: str, content: bytes, version: str | None) -> None:
+        with self._swapping():
+            found = self.versioned(path)
+            if (found.version if found else None) != version:
+                raise FileChanged(errno.EEXIST, "another content is there", self.url(path))
+            self.publish(path, content)
+
+    @contextmanager
+    def _swapping(self) -> Iterator[None]:
+        """Exclude all other swaps in this folder; a process that is killed within one excludes nobody."""
+        os.makedirs(self.root, exist_ok=True)
+        fd = os.open(self.url(_SWAP_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            end = time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise OSError(errno.ETIMEDOUT, "another process holds the lock", self.url(_SWAP_LOCK)) from None
+                    time.sleep(_PAUSE)
+            yield
+        finally:
+            os.close(fd)
 
     def sync(self, paths: Iterable[str]) -> None:
         places = [self.url(path) for path in paths]
