@@ -20,6 +20,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 
 from ..errors import ConfigError
@@ -201,9 +202,10 @@ class PosixFiles:
     def remove(self, path: str) -> None:
         place = self.url(path)
         if os.path.isdir(place):
-            shutil.rmtree(place)
-        elif os.path.lexists(place):
-            os.unlink(place)
+            shutil.rmtree(place, onerror=_unless_gone)
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(place)
 
     def link(self, paths: Iterable[str], folder: str) -> None:
         parent, name = os.path.split(folder)
@@ -227,6 +229,12 @@ class PosixFiles:
             yield
         finally:
             os.close(fd)
+
+
+def _unless_gone(function: object, path: str, raised: tuple[type[BaseException], BaseException, TracebackType]) -> None:
+    """Raise the error of a removal, unless another process has removed the same. Called by `shutil.rmtree`."""
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
 
 
 def _locked_file(place: str, what: str, where: str) -> int:

@@ -107,7 +107,7 @@ class ObjectFiles:
         with self._translated(path):
             below = [one["path"] for page in obstore.list(self._store, f"{path}/") for one in page]
             for one in below:
-                obstore.delete(self._store, self._inside(one))
+                obstore.delete(self._store, one)
             with suppress(FileNotFoundError):
                 obstore.delete(self._store, path)
 
@@ -117,9 +117,6 @@ class ObjectFiles:
     def locked(self, path: str, what: str) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def _inside(self, path: str) -> str:
-        return path
-
     def _put_if(self, path: str, content: bytes, version: str | None) -> None:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -128,7 +125,7 @@ class ObjectFiles:
             mode: Any = "create"
         else:
             tag, number = json.loads(version)
-            mode = {"e_tag": tag, "version": number}
+            mode = {name: one for name, one in (("e_tag", tag), ("version", number)) if one is not None}
         try:
             with self._translated(path):
                 obstore.put(self._store, path, content, mode=mode, use_multipart=False)

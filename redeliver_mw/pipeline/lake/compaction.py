@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..errors import lake_error, readable_errors
-from ..head import LostRace
 from ..manifests import TICKS, DataFile, Manifest, now_us, run_after
 from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
@@ -143,25 +142,12 @@ class _Run:
     def publish(self, journal: JournalListing, found: Unread) -> Manifest:
         """Put all records into the lake, or none."""
         files = self.lake.files
-        try:
+        with snapshots.unpublished(files, self.base, self.name):
             reports = self._read(found) if found.new else []
             manifest = self._manifest(journal, found, reports)
             files.sync([file.path for file in manifest.files + manifest.quarantine])
             snapshots.write(files, self.base, manifest)
-        except BaseException as error:
-            # A task may still be running: its files do not count, and a later run removes them.
-            with contextlib.suppress(OSError):
-                snapshots.remove(files, self.name)
-            if isinstance(error, Exception) and (lost := snapshots.lost_meanwhile(files, self.base, self.name)):
-                raise lost from error
-            raise
-        try:
-            published = snapshots.publish(files, self.base, manifest)
-        except LostRace:
-            with contextlib.suppress(OSError):
-                snapshots.remove(files, self.name)
-            raise
-        # After any other error, or an interrupt, the files stay: the head may come to lead to them.
+        published = snapshots.publish(files, self.base, manifest)
         with contextlib.suppress(OSError):
             files.remove(f"{TICKS}/run={self.name}")
             snapshots.remove_dead(files, published)

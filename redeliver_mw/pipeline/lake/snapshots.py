@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,18 +76,39 @@ def write(files: Files, base: Snapshot, manifest: Manifest) -> None:
 def publish(files: Files, base: Snapshot, manifest: Manifest) -> Snapshot:
     """Publish a run whose snapshot was written, and return the snapshot.
 
-    After a LostRace the run's files may be removed, but not after any other error.
+    A run that has lost the race is removed. After any other error, and after an interrupt, its files stay, because the
+    head may come to lead to them. Raises LostRace and InDoubt.
     """
     place = _place(manifest.run)
-    swap_head(files, HEAD, base.head, manifest.run, place, leads_to=lambda head: manifest.path in _paths(files, head))
+    try:
+        swap_head(
+            files, HEAD, base.head, manifest.run, place, leads_to=lambda head: manifest.path in _paths(files, head)
+        )
+    except LostRace:
+        with suppress(OSError):
+            remove(files, manifest.run)
+        raise
     return Snapshot(Head(base.head.generation + 1, manifest.run, place, version=""), [*base.manifests, manifest])
 
 
-def lost_meanwhile(files: Files, base: Snapshot, run: str) -> LostRace | None:
-    """Return the error of a run that failed before it could be published, if another run was published since `base`.
+@contextmanager
+def unpublished(files: Files, base: Snapshot, run: str) -> Iterator[None]:
+    """Remove the files of a run if the block, which writes them and does not publish the run, fails.
 
-    The other run may have removed files of this one, which made it fail. None also if the head cannot be read.
+    Raises LostRace instead if another run was published since `base`, which may have removed files of this one.
     """
+    try:
+        yield
+    except BaseException as error:
+        # A task may still be running: its files do not count, and a later run removes them.
+        with suppress(OSError):
+            remove(files, run)
+        if isinstance(error, Exception) and (found := _lost_meanwhile(files, base, run)) is not None:
+            raise found from error
+        raise
+
+
+def _lost_meanwhile(files: Files, base: Snapshot, run: str) -> LostRace | None:
     with suppress(OSError, LakeError):
         head = _head(files)
         if head.generation != base.head.generation:
