@@ -79,11 +79,11 @@ def test_a_lake_is_not_made_among_other_things(tmp_path: Path) -> None:
 
 def test_a_lake_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     Lake(tmp_path, create=True)
-    (tmp_path / "_lake.json").write_text('{"format": 2}')
+    (tmp_path / "_lake.json").write_text('{"format": 3}')
     for create in (False, True):
         error = refusal(tmp_path, create=create)
         assert (error.what, error.cure) == (
-            "the lake has the format 2, and this release knows 1",
+            "the lake has the format 3, and this release knows 2",
             "Upgrade redeliver-mw",
         )
 

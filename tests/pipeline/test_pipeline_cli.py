@@ -226,7 +226,7 @@ def test_a_lake_of_a_newer_release_is_refused_before_spark_is_started(
     (tmp_path / "lake" / "_lake.json").write_text('{"format": 99}')
     _, err = said(capsys, "compact", journal, tmp_path / "lake", code=2)
     assert err.endswith(
-        "lake: the lake has the format 99, and this release knows 1. Upgrade redeliver-mw [format-newer]\n"
+        "lake: the lake has the format 99, and this release knows 2. Upgrade redeliver-mw [format-newer]\n"
     )
 
 
