@@ -155,6 +155,7 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "bucket-refused",
             "store-not-answering",
             "store-not-conditional",
+            "bucket-client-missing",
             "format-newer",
             "history-empty",
             "present-policy-unknown",

@@ -39,6 +39,7 @@ _GONE = re.compile(
     r"\[(?:FAILED_READ_FILE\.FILE_NOT_EXIST|PATH_NOT_FOUND)\].*?(?P<path>\S+\.parquet)"
     r"|FileNotFoundException: File (?P<file>\S+\.parquet) does not exist"
 )
+_NO_CLIENT = re.compile(r"S3AFileSystem not found|No FileSystem for scheme \"?(?:s3a|gs|abfss?|az)\b")
 _CAUSE = re.compile(r"^(?:Caused by: )?(?P<cause>(?:[\w.$]+(?:Error|Exception)): .+)$", re.MULTILINE)
 _ABSENT = re.compile(r"(?:ModuleNotFound|Import)Error: ")
 _OF_DISK = re.compile(r"\w+: \[Errno \d+\]")
@@ -96,6 +97,14 @@ def _of_spark(error: Exception, where: str) -> RedeliverError | None:
         path = gone["path"] or gone["file"]
         cure = "Run it again; if that does not help, compact the journal, or make the marts, anew"
         return LakeError(f"a file is missing: {path}", where=where, cure=cure, code="lake-damaged")
+    if _NO_CLIENT.search(text):
+        return SparkError(
+            "Spark has no client for this kind of bucket",
+            where=where,
+            cure="For s3:// give --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, with the version of "
+            "Spark's own Hadoop",
+            code="bucket-client-missing",
+        )
     causes = [found["cause"] for found in _CAUSE.finditer(text)]
     what = (causes[-1] if causes else text.strip().partition("\n")[0] or type(error).__name__)[:_LONG]
     if _ABSENT.match(what):

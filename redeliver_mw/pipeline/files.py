@@ -15,15 +15,17 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from ..errors import ConfigError
+from ..redaction import redact
 from .errors import LakeError, lake_error
 
 _SWAP_LOCK: Final = "_swap.lock"
@@ -53,16 +55,31 @@ class FileChanged(OSError):
 class Files(Protocol):
     """Stands for the place of a lake.
 
-    Every method may raise OSError; `locked` raises LakeError if another has the lock.
+    Every method may raise OSError; `locked` raises LakeError if another has the lock. `is_folder`: the place is in
+    a file system, and `url` is a path there.
     """
 
+    is_folder: bool
+
     def url(self, path: str = "") -> str:
-        """Return the absolute place, as Spark and Arrow accept it."""
+        """Return the absolute place, as people write it."""
+
+    def spark_url(self, path: str = "") -> str:
+        """Return the absolute place, as Spark accepts it."""
 
     def entries(self, folder: str = "") -> list[FileEntry]:
         """Return the folder's entries by name; none if the path is missing, or is no folder."""
 
     def read(self, path: str) -> bytes: ...
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a file to read from, also from its middle."""
+
+    def draft(self, path: str) -> str:
+        """Return a path on this machine for a new file, which nobody sees until `finish`."""
+
+    def finish(self, draft: str, path: str) -> int:
+        """Give the draft its place, so that it survives a power cut, and return its size in bytes."""
 
     def publish(self, path: str, content: bytes) -> None:
         """Replace a file atomically: readers see the old content or the new, also after a power cut."""
@@ -76,6 +93,9 @@ class Files(Protocol):
         Raises FileChanged if another content is there. After any error the content may be in its place all the same, or
         get there later: an answer can be lost.
         """
+
+    def require_swaps(self) -> None:
+        """Raise OSError if the place cannot do what `swap` promises."""
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make these files, and their names, survive a power cut."""
@@ -96,17 +116,21 @@ class Files(Protocol):
         """
 
 
-def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
-    """Return the files under a path or a `file:` URL; `what` names the kind: lake, journal, plan.
+def files_at(place: str | os.PathLike[str], what: str = "lake") -> Files:
+    """Return the files under a path or a `file:` URL, those of a lake also in a bucket.
 
-    Raises ConfigError for any other kind of place.
+    `what` names the kind: lake, journal, plan. Raises ConfigError for any other kind of place.
     """
+    from .object_files import SCHEMES, ObjectFiles
+
     text = os.fspath(place)
     scheme, mark, rest = text.partition("://")
+    if mark and scheme in SCHEMES and what == "lake":
+        return ObjectFiles(text)
     if mark and scheme != "file":
         raise ConfigError(
-            f"a {what} on {scheme}:// cannot be had yet",
-            where=text,
+            f"a {what} on {scheme}:// cannot be had",
+            where=redact(text),
             cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
             code="path-not-usable",
         )
@@ -119,11 +143,16 @@ def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
 class PosixFiles:
     """Accesses files in a folder of this machine, or of a file system that all machines share."""
 
+    is_folder = True
+
     def __init__(self, root: str) -> None:
         self.root = root
 
     def url(self, path: str = "") -> str:
         return os.path.join(self.root, path) if path else self.root
+
+    def spark_url(self, path: str = "") -> str:
+        return self.url(path)
 
     def entries(self, folder: str = "") -> list[FileEntry]:
         entries: list[FileEntry] = []
@@ -137,6 +166,21 @@ class PosixFiles:
     def read(self, path: str) -> bytes:
         with open(self.url(path), "rb") as file:
             return file.read()
+
+    def open(self, path: str) -> BinaryIO:
+        return open(self.url(path), "rb")
+
+    def draft(self, path: str) -> str:
+        folder, name = os.path.split(self.url(path))
+        os.makedirs(folder, exist_ok=True)
+        # Two tries of one task may run at the same time: each has a file of its own until the file is complete.
+        return os.path.join(folder, f"_{secrets.token_hex(4)}-{name}")
+
+    def finish(self, draft: str, path: str) -> int:
+        sync(draft)
+        size = os.stat(draft).st_size
+        os.replace(draft, self.url(path))
+        return size
 
     def publish(self, path: str, content: bytes) -> None:
         final = self.url(path)
@@ -168,6 +212,9 @@ class PosixFiles:
             if (found.version if found else None) != version:
                 raise FileChanged(errno.EEXIST, "another content is there", self.url(path))
             self.publish(path, content)
+
+    def require_swaps(self) -> None:
+        """Return at once: every file system with `flock` and `rename` can do it."""
 
     @contextmanager
     def _swapping(self) -> Iterator[None]:

@@ -60,7 +60,10 @@ class InDoubt(LakeError):
 
 
 def read_head(files: Files, path: str) -> Head:
-    """Return the head, without a version if there is none. Raises ValueError, KeyError or TypeError if it is damaged."""
+    """Return the head, without a version if there is none.
+
+    Raises ValueError, KeyError, TypeError or AttributeError if the head is damaged.
+    """
     found = files.versioned(path)
     return Head() if found is None else _head(found)
 

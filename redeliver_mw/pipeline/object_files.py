@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import configparser
 import errno
+import io
 import json
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError, MissingExtra
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 PROBES: Final = "_probe"
+_AHEAD: Final = 1 << 20  # bytes read at least with one request
 _RETRIES: Final = 4
 _SECONDS: Final = 30  # for one request with all its repetitions
 _CODE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>")
@@ -53,6 +56,8 @@ class ObjectFiles:
     address that is none or contains credentials, MissingExtra without the extra `object-store`. Makes no request.
     """
 
+    is_folder = False
+
     def __init__(self, url: str, config: Mapping[str, str] | None = None) -> None:
         self.root = _checked(url)
         self._store = _store(self.root, dict(config or {}))
@@ -60,6 +65,9 @@ class ObjectFiles:
 
     def url(self, path: str = "") -> str:
         return f"{self.root}/{path}" if path else self.root
+
+    def spark_url(self, path: str = "") -> str:
+        return re.sub("^s3:", "s3a:", self.url(path))
 
     def entries(self, folder: str = "") -> list[FileEntry]:
         import obstore
@@ -77,6 +85,34 @@ class ObjectFiles:
         with self._translated(path):
             return bytes(obstore.get(self._store, path).bytes())
 
+    def open(self, path: str) -> BinaryIO:
+        import obstore
+
+        with self._translated(path):
+            size = obstore.head(self._store, path)["size"]
+        return cast(BinaryIO, io.BufferedReader(_ObjectReader(self, path, size), _AHEAD))
+
+    def range(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes from `start` on and before `end`."""
+        import obstore
+
+        with self._translated(path):
+            return bytes(obstore.get_range(self._store, path, start=start, end=end))
+
+    def draft(self, path: str) -> str:
+        fd, draft = tempfile.mkstemp(prefix="redeliver-", suffix=f"-{path.rpartition('/')[2]}")
+        os.close(fd)
+        return draft
+
+    def finish(self, draft: str, path: str) -> int:
+        import obstore
+
+        with self._translated(path):
+            obstore.put(self._store, path, Path(draft))
+        size = os.stat(draft).st_size
+        os.unlink(draft)
+        return size
+
     def publish(self, path: str, content: bytes) -> None:
         import obstore
 
@@ -93,6 +129,9 @@ class ObjectFiles:
         except FileNotFoundError:
             return None
         return Versioned(content, json.dumps([found.meta["e_tag"], found.meta["version"]]))
+
+    def require_swaps(self) -> None:
+        self._probe()
 
     def swap(self, path: str, content: bytes, version: str | None) -> None:
         self._probe()
@@ -225,6 +264,35 @@ class ObjectFiles:
         )
 
 
+class _ObjectReader(io.RawIOBase):
+    """Reads an object by ranges, each a request of its own."""
+
+    def __init__(self, files: ObjectFiles, path: str, size: int) -> None:
+        self._files, self._path, self._size, self._at = files, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._size, self._at + len(buffer))
+        if end <= self._at:
+            return 0
+        content = self._files.range(self._path, self._at, end)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     bucket, prefix = parts.hostname or "", parts.path.strip("/")
@@ -288,7 +356,9 @@ def _s3_settings(environment: Mapping[str, str]) -> dict[str, str]:
     if not (environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")) and "region" in settings:
         found["region"] = settings["region"]
     names_of_endpoint = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoint = next((environment[one] for one in names_of_endpoint if environment.get(one)), settings.get("endpoint_url"))
+    endpoint = next(
+        (environment[one] for one in names_of_endpoint if environment.get(one)), settings.get("endpoint_url")
+    )
     return found | ({"endpoint": endpoint} if endpoint else {})
 
 

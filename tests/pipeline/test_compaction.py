@@ -490,7 +490,7 @@ def test_a_lake_of_the_format_before_is_read_and_gets_the_present_one_with_the_f
     assert compact(spark, journal, place).records == 3
     assert numbers(place) == list(range(6))
     assert json.loads((place / "_lake.json").read_text())["format"] == 2
-    assert [one.run for one in Lake(place).manifests()][0] == old
+    assert next(one.run for one in Lake(place).manifests()) == old
 
 
 def test_a_dead_runs_files_are_removed_and_a_living_ones_are_not(

@@ -3,8 +3,8 @@
 """Writes journal segments to Parquet: each segment once, each record once, and either all of a run or nothing.
 
 A run reads the segments that no manifest names and writes files under a name of its own, which no reader sees. Then the
-ids alone are compared to find duplicates, which are rare, and duplicates are removed. The head comes last: with the head
-the run is in the lake. Files of a run that died before that are removed by a later run.
+ids alone are compared to find duplicates, which are rare, and duplicates are removed. The head comes last: with the
+head the run is in the lake. Files of a run that died before that are removed by a later run.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Run:
 
         slots = _slots(self.spark) if is_worth_tasks(found.new) else 1
         tasks = share_out(found.new, found.known_bad, slots)
-        ticks = self.lake.files.url(f"{TICKS}/run={self.name}") if self.progress else None
+        ticks = self.lake.files.url(f"{TICKS}/run={self.name}") if self.progress and self.lake.files.is_folder else None
         work = CompactionTask(self.lake.root, self.name, self.wanted, tasks, ticks)
         numbers = self.spark.range(0, len(tasks), 1, len(tasks))
         with _told_how_far(work, found.new, self.progress):
@@ -264,7 +264,11 @@ def _told_how_far(work: CompactionTask, segments: Sequence[ListedSegment], tell:
     Each task leaves an empty file for each piece that is done. This works with any Spark: a session over Connect does
     not report tasks.
     """
-    if tell is None or work.ticks is None:
+    if tell is None:
+        yield
+        return
+    if work.ticks is None:  # in a bucket, where an empty file costs as much as one with rows
+        tell("reading", 0, sum(segment.size for segment in segments))
         yield
         return
     os.makedirs(work.ticks)

@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, readable_errors
 from ..files import Files, files_at
@@ -46,9 +47,10 @@ _DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
 
 
 class Lake:
-    """Reads and writes the lake in a folder. Raises ConfigError if there is no lake, or one of a newer format.
+    """Reads and writes the lake in a folder or a bucket.
 
-    `create` makes a lake in a folder that is empty or missing. Every method may raise LakeError.
+    `create` makes a lake where nothing is. Raises ConfigError if there is no lake, or one of a newer format. Every method
+    may raise LakeError.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -204,13 +206,25 @@ class Lake:
 
         Columns that folders under `base` name are read from the folder names.
         """
-        places = [_literal(self.files.url(path)) for path in paths]
-        return spark.read.schema(ddl).option("basePath", self.files.url(base)).parquet(*places)
+        places = [_literal(self.files.spark_url(path)) for path in paths]
+        return spark.read.schema(ddl).option("basePath", self.files.spark_url(base)).parquet(*places)
 
 
 def is_lake(place: str | os.PathLike[str]) -> bool:
     """Return whether there is a lake, of any format. Raises ConfigError for a place where none can be."""
     return any(entry.name == ABOUT for entry in files_at(place).entries())
+
+
+def require_folder(lake: Lake | str | os.PathLike[str], job: str) -> None:
+    """Raise ConfigError for a lake in a bucket, with which this job does not work."""
+    files = lake.files if isinstance(lake, Lake) else files_at(lake)
+    if not files.is_folder:
+        raise ConfigError(
+            f"`{job}` needs a lake in a folder, and this is one in a bucket",
+            where=files.url(),
+            cure="Give a lake in a folder that driver and executors share",
+            code="path-not-usable",
+        )
 
 
 def _literal(path: str) -> str:

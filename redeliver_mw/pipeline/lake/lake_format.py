@@ -20,7 +20,7 @@ _RESTORE: Final = (
 
 
 def make(files: Files) -> None:
-    """Make a lake in an empty or missing folder; a lake stays as it is. Raises ConfigError if other things are there."""
+    """Make a lake where nothing is, and leave a lake as it is. Raises ConfigError if other things are there."""
     entries = {entry.name for entry in files.entries()}
     if ABOUT in entries:
         return
@@ -53,9 +53,12 @@ def check(files: Files) -> int:
 def make_writable(files: Files) -> None:
     """Give a lake of an earlier format the present one, after which earlier releases refuse it.
 
-    Called before a run that is to be published by a head writes its first file. Raises ConfigError as `check` does.
+    Called before a run that is to be published by a head writes its first file. Raises ConfigError as `check` does, and
+    OSError for a store in which no run can be published.
     """
-    if check(files) < FORMAT:
+    found = check(files)
+    files.require_swaps()
+    if found < FORMAT:
         _write(files)
 
 

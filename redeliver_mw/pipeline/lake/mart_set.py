@@ -10,8 +10,8 @@
     marts/NAME/*.parquet             the same files under a stable path, for other programs
 
 The head is replaced last, in one step (see `head`): until then readers see the previous set, and a run that dies
-changes nothing for them. A reader takes the head once, as a `MartSet`, and reads all its marts from that. Its files stay until the
-run after the next one begins, which also removes the files of dead runs.
+changes nothing for them. A reader takes the head once, as a `MartSet`, and reads all its marts from that. Its files
+stay until the run after the next one begins, which also removes the files of dead runs.
 
 The folders `marts/NAME` hold hard links. They are removed before the head is replaced and made again after it, so that
 a run that dies in between leaves no folder rather than a folder of another run. A file system without hard links has no
@@ -276,9 +276,12 @@ def write_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame
     wanted, given = spark.createDataFrame([], ddl_of(name)).dtypes, frame.dtypes
     if given != wanted:
         raise TypeError(f"{name} has the columns {wanted}, not {given}")
-    frame.write.option("compression", "zstd").parquet(lake.files.url(folder))
+    frame.write.option("compression", "zstd").parquet(lake.files.spark_url(folder))
     paths = [f"{folder}/{one.name}" for one in lake.files.entries(folder) if one.name.endswith(".parquet")]
-    rows: int = sum(pq.read_metadata(lake.files.url(path)).num_rows for path in paths)
+    rows = 0
+    for path in paths:
+        with lake.files.open(path) as file:
+            rows += int(pq.read_metadata(file).num_rows)
     return MartFiles(paths, rows)
 
 
