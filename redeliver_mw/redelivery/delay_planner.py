@@ -102,7 +102,10 @@ class DelayPlanner:
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             room = tracked.has_room(options)
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
-        elif last_place and way.how == "hold" and _was_held(tracked) and self._to_the_tail(tracked, at):
+        elif way.how == "hold" and (
+            (last_place and _was_held(tracked) and self._to_the_tail(tracked, at))
+            or (_outlasts(tracked, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
+        ):
             return
         if young > 0 and way.how == "hold":
             seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
@@ -165,6 +168,14 @@ class DelayPlanner:
     def _to_the_tail(self, tracked: TrackedDelivery, at: Moment) -> bool:
         """Exchange what was held in the only place that healthy messages may have for a copy at its source's tail."""
         return tracked.copyable and self._send_retry(tracked, 0.0, at)
+
+    def _leave_on_a_copy(self, tracked: TrackedDelivery, rest: float, at: Moment) -> bool:
+        """Exchange a delivery that the broker would soon take back for a copy, which waits or is held anew."""
+        ways = tracked.budget.options
+        ready = ways.schedule is not None and self._young(tracked, rest) == 0
+        hop = ways.schedule.hop(rest) if ways.schedule is not None and ready else 0.0
+        parked = hop == 0 and ways.limbo
+        return self._send_retry(tracked, rest if parked else hop, at, parked=parked)
 
     def nobody_took(self, tracked: TrackedDelivery, transfer: Transfer, at: Moment) -> bool:
         """Return whether the delay is over and no copy was taken, e.g. because the source is full of other retries."""
@@ -253,6 +264,15 @@ class DelayPlanner:
 def _was_held(tracked: TrackedDelivery) -> bool:
     """Return whether it has been held for more than a look-up."""
     return tracked.state is State.HELD and tracked.seconds > LOOK_UP
+
+
+def _outlasts(tracked: TrackedDelivery, until: float) -> bool:
+    """Return whether it would be unsettled for too long by then: many short holds may follow each other.
+
+    A message that is in front of its key stays, because its copy would be behind it.
+    """
+    most = tracked.budget.options.keep_at_most
+    return most is not None and tracked.copyable and not tracked.delivery.in_line and until > tracked.since + most
 
 
 def _postponable(tracked: TrackedDelivery) -> bool:

@@ -295,6 +295,8 @@ def fail_over_everything(scene: Scene) -> float:
 def part_first(scene: Scene) -> float:
     """Cut the first node of three, to which everybody is connected, off from the others, and join it again."""
     cluster = cast(RabbitMQCluster, scene.cluster)
+    if cluster.heals_by_restart:
+        return _part_with_witnesses(scene, 1.5 * LASTS)
     node = cluster.nodes[0]
     cluster.part(node)
     time.sleep(1.5 * LASTS)
@@ -303,23 +305,29 @@ def part_first(scene: Scene) -> float:
 
 
 def part_losing(scene: Scene) -> float:
-    """Cut the first node off while the other side has so many idle clients that it wins, and the first has to forget.
+    """Cut the first node off while the other side has so many idle clients that it wins: the first has to forget."""
+    cluster = cast(RabbitMQCluster, scene.cluster)
+    with ExitStack() as idle:
+        for _ in range(IDLE):
+            idle.enter_context(channel_on(cluster.nodes[1]))
+        return _part_with_witnesses(scene, LASTS)
+
+
+def _part_with_witnesses(scene: Scene, seconds: float) -> float:
+    """Cut the first node off from the others for so long, and see whether its side had to forget.
 
     What the broker drops then is seen on a queue that nobody consumes: how many of its confirmed messages are gone.
     """
     cluster = cast(RabbitMQCluster, scene.cluster)
     first, queue = cluster.nodes[0], f"idle.{time.monotonic_ns()}"
     cluster.declare(queue, "classic")
-    with ExitStack() as idle:
-        for _ in range(IDLE):
-            idle.enter_context(channel_on(cluster.nodes[1]))
-        cluster.part(first)
-        with channel_on(first) as channel:
-            channel.confirm_delivery()
-            for _ in range(WITNESSES):
-                channel.basic_publish("", queue, b"", pika.BasicProperties(delivery_mode=2), mandatory=True)
-        time.sleep(LASTS)
-        cluster.join(first)
+    cluster.part(first)
+    with channel_on(first) as channel:
+        channel.confirm_delivery()
+        for _ in range(WITNESSES):
+            channel.basic_publish("", queue, b"", pika.BasicProperties(delivery_mode=2), mandatory=True)
+    time.sleep(seconds)
+    cluster.join(first)
     moment = time.monotonic()
     time.sleep(LASTS)  # in which autoheal restarts the side that lost
     scene.dropped = WITNESSES - len(cluster.site("classic").drain(queue))

@@ -58,7 +58,9 @@ CLUSTERS: dict[str, Plan] = {
         (*faults.OF_RABBITMQ, faults.DATABASE),
         _of_rabbitmq("quorum", _OVER_1_0, _PARKING),
     ),
-    "rabbitmq43-classic": Plan(lambda: RabbitMQCluster("4.3"), _NODES_AND_NETS, _of_rabbitmq("classic")),
+    "rabbitmq43-classic": Plan(
+        lambda: RabbitMQCluster("4.3", advanced=_SOONER), _NODES_AND_NETS, _of_rabbitmq("classic")
+    ),
     "rabbitmq310": Plan(lambda: RabbitMQCluster("3.10", advanced=_SOONER), faults.OF_RABBITMQ, _of_rabbitmq("quorum")),
     "rabbitmq310-autoheal": Plan(
         lambda: RabbitMQCluster("3.10", partitions="autoheal", advanced=_SOONER, mirrored=True),

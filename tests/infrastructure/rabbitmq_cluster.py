@@ -31,6 +31,7 @@ class RabbitMQCluster(Cluster):
         here = installed(version)
         super().__init__(here.prefix)
         self.version, self.name = here.version, f"RabbitMQ {version}, three nodes"
+        self.heals_by_restart = partitions == "autoheal"  # the side of a partition that loses forgets its messages
         if partitions:
             self.name += f", {partitions}"
         if mirrored:

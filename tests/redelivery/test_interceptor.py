@@ -752,6 +752,32 @@ def test_a_long_delay_of_an_uncopyable_message_is_spent_over_several_deliveries(
     assert core.the(RunHandler).delivery.failures == 1
 
 
+@pytest.mark.parametrize("ways", [HOLD, replace(HOLD, schedule=LADDER), replace(HOLD, limbo=True)])
+def test_short_holds_that_would_together_outlast_the_ack_timeout_end_in_a_copy(ways: DelayOptions) -> None:
+    """Each hold is short, and the broker counts from the delivery: 5 + 5 + 5 s fit into 18 s, and a fourth does not."""
+    core, d = Core(RedeliveryPolicy(100, 5.0), replace(ways, keep_at_most=18.0)), delivery()
+    core.fail(d)
+    holds = 0
+    while core.of(StartTimer):
+        core.due(core.the(StartTimer))
+        holds += 1
+        assert core.of(RunHandler)
+        core.fail(d)
+    assert holds == 3
+    core.answer(core.the(PublishCopy))
+    assert core.the(Settle).settlement == "accepted"
+
+
+def test_a_message_in_front_of_its_key_is_held_on_because_its_copy_would_be_behind_it() -> None:
+    core, d = Core(RedeliveryPolicy(100, 5.0), replace(HOLD, keep_at_most=18.0)), delivery()
+    d.in_line = True
+    core.fail(d)
+    for _ in range(10):
+        core.due(core.the(StartTimer))
+        core.fail(d)
+    assert core.of(PublishCopy) == []
+
+
 def test_what_the_broker_does_not_take_back_is_kept() -> None:
     core = Core(ONCE, replace(HOLD, apart=1, apart_beyond=1, keep_at_most=10.0), header_bytes=100)
     core.fail(delivery())
