@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -325,7 +325,8 @@ def _store(url: str, config: dict[str, str]) -> ObjectStore:
     if url.startswith("s3:"):
         config = {**_s3_settings(os.environ), **config}
     local = str(config.get("endpoint", "")).startswith("http://")
-    return from_url(
+    make: Callable[..., ObjectStore] = from_url  # its overloads want the type of one provider
+    return make(
         url,
         config=config or None,
         client_options={"connect_timeout": "5s", "timeout": f"{_SECONDS}s", **({"allow_http": True} if local else {})},

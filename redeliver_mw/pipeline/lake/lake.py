@@ -49,8 +49,8 @@ _DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
 class Lake:
     """Reads and writes the lake in a folder or a bucket.
 
-    `create` makes a lake where nothing is. Raises ConfigError if there is no lake, or one of a newer format. Every method
-    may raise LakeError.
+    `create` makes a lake where nothing is. Raises ConfigError if there is no lake, or one of a newer format. Every
+    method may raise LakeError.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, create: bool = False) -> None:
