@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, MissingExtra
 from .errors import StoreTrouble
-from .files import FileChanged, FileEntry, Versioned
+from .file_store import FileChanged, FileEntry, Versioned
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
