@@ -233,6 +233,14 @@ class ObjectFiles:
                 cure="Correct the address, or make the bucket first",
                 code="bucket-missing",
             )
+        if code and code["code"] == "RequestTimeTooSkewed":
+            return StoreTrouble(
+                errno.EACCES,
+                f"the store refuses this machine's clock{told}",
+                self.root,
+                cure="Set the clock, and run it again",
+                code="bucket-refused",
+            )
         refused = (code and code["code"] in _REFUSED) or (status and status["status"] in ("401", "403"))
         if refused or text.startswith(("PermissionDenied", "Unauthenticated")):
             return StoreTrouble(

@@ -76,6 +76,7 @@ class Fault:
     status: int | None = None
     late: bool = False
     then: Callable[[], None] | None = None
+    code: str = ""  # of the store, in the answer's text
 
 
 @dataclass
@@ -140,7 +141,7 @@ def proxy_to(server: str) -> Iterator[Proxy]:
             else:
                 code = {503: "SlowDown", 409: "ConditionalRequestConflict", 412: "PreconditionFailed"}
                 key = f"<AWSAccessKeyId>{KEY}</AWSAccessKeyId>"  # as S3 sends it with some errors
-                text = f"<Error><Code>{code.get(fault.status, 'AccessDenied')}</Code>{key}</Error>"
+                text = f"<Error><Code>{fault.code or code.get(fault.status, 'AccessDenied')}</Code>{key}</Error>"
                 self._answer(fault.status, text.encode(), {})
 
         def _answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:

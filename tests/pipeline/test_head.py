@@ -314,18 +314,25 @@ def test_a_missing_bucket_is_an_error_and_not_an_empty_lake(server: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "code"),
-    [("GET", 403, "bucket-refused"), ("PUT", 403, "bucket-refused"), ("PUT", 503, "store-not-answering")],
+    ("method", "status", "name", "code", "cure"),
+    [
+        ("GET", 403, "InvalidAccessKeyId", "bucket-refused", "credentials"),
+        ("PUT", 403, "AccessDenied", "bucket-refused", "write"),
+        ("GET", 403, "RequestTimeTooSkewed", "bucket-refused", "clock"),
+        ("GET", 400, "AuthorizationHeaderMalformed", "bucket-refused", "region"),
+        ("PUT", 503, "SlowDown", "store-not-answering", "later"),
+    ],
 )
 def test_a_store_that_refuses_is_one_error_without_its_own_text(
-    proxy: Proxy, bucket: str, method: str, status: int, code: str
+    proxy: Proxy, bucket: str, method: str, status: int, name: str, code: str, cure: str
 ) -> None:
     store = ObjectFiles(bucket, config(proxy.url))
-    proxy.always.append(Fault(method, "", status=status))
+    proxy.always.append(Fault(method, "", status=status, code=name))
     with pytest.raises(StoreTrouble) as error:
         store.read("a") if method == "GET" else store.swap("a", b"", None)
     found = lake_error(error.value, store.url())
-    assert (found.code, bool(found.cure)) == (code, True)
+    assert (found.code, cure in found.cure) == (code, True)
+    assert f"({status} {name})" in found.what
     for text in (str(found), str(error.value), repr(error.value), "".join(format_exception(error.value))):
         assert str(status) in text
         assert KEY not in text

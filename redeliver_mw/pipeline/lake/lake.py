@@ -211,8 +211,13 @@ class Lake:
 
 
 def is_lake(place: str | os.PathLike[str]) -> bool:
-    """Return whether there is a lake, of any format. Raises ConfigError for a place where none can be."""
-    return any(entry.name == ABOUT for entry in files_at(place).entries())
+    """Return whether there is a lake, of any format.
+
+    Raises ConfigError for a place where none can be, and LakeError if it cannot be read.
+    """
+    files = files_at(place)
+    with readable_errors(files.url()):
+        return any(entry.name == ABOUT for entry in files.entries())
 
 
 def require_folder(lake: Lake | str | os.PathLike[str], job: str) -> None:
