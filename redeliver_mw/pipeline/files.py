@@ -42,7 +42,7 @@ def files_at(place: str | os.PathLike[str], what: str = "lake") -> Files:
         return ObjectFiles(text)
     if mark and scheme != "file":
         raise ConfigError(
-            f"a {what} on {scheme}:// cannot be had",
+            f"a {what} on {scheme}:// cannot be had yet",
             where=redact(text),
             cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
             code="path-not-usable",

@@ -154,7 +154,7 @@ def proxy_to(server: str) -> Iterator[Proxy]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any  # noqa: N815
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any  # noqa: N815 -- http.server looks for these names
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

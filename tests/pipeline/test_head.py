@@ -380,6 +380,18 @@ def test_credentials_are_found_in_the_files_of_the_provider(
     assert not any(word in store.read(path).decode() for path in everything(store) for word in (KEY, SECRET))
 
 
+def test_without_any_credentials_the_error_says_where_to_give_them(
+    server: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    nobody = {"endpoint": server, "region": "us-east-1", "metadata_endpoint": "http://127.0.0.1:9"}
+    with pytest.raises(StoreTrouble, match="no credentials were found") as error:
+        ObjectFiles(bucket, nobody).read("a")
+    assert (error.value.code, "environment" in error.value.cure) == ("bucket-refused", True)
+
+
 # Folders
 
 

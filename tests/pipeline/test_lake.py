@@ -106,7 +106,7 @@ def test_a_lake_that_does_not_name_its_format_is_damaged_and_no_cure_asks_to_gue
 )
 def test_a_place_that_is_no_folder_is_refused_with_what_to_do(place: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"cannot be had\. Give a folder that driver and executors share|empty path"
+        ConfigError, match=r"cannot be had yet\. Give a folder that driver and executors share|empty path"
     ) as error:
         Lake(place, create=True)
     assert "pass-word" not in str(error.value)

@@ -187,7 +187,12 @@ def test_a_journal_whose_segments_are_all_in_folders_of_it_is_refused_with_the_c
     ("words", "code", "what"),
     [
         (["gone", "lake"], 2, "gone: the journal does not exist. Give the folder that"),
-        (["journal", "s3://bucket/lake"], 2, "s3://bucket/lake: a lake on s3:// cannot be had yet. Give a folder"),
+        (["journal", "hdfs://name/lake"], 2, "hdfs://name/lake: a lake on hdfs:// cannot be had yet. Give a folder"),
+        (
+            ["journal", "s3://bucket"],
+            2,
+            "s3://bucket: no address of a lake in a bucket. Write it as s3://bucket/prefix",
+        ),
         (
             ["s3://bucket/journal", "lake"],
             2,
