@@ -33,7 +33,7 @@ from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, readable_errors
 from ..files import Files, Versioned
-from ..head import Head, LostRace, read_head, swap, swap_head
+from ..head import Head, LostRace, lost, read_head, swap, swap_head
 from ..manifests import Manifest, is_dead, now_us, run_after
 from ..time_range import TimeBound, TimeRange
 from .lake_format import make_writable
@@ -197,8 +197,13 @@ class NewMarts:
             until_us=self._span.until_us,
             before=[previous.run, *previous.before][:_REMEMBERED] if previous is not None else [],
         )
-        files.publish(manifest.path, json.dumps(asdict(manifest)).encode())
-        files.sync([manifest.path, *(path for mart in self._marts.values() for path in mart.files)])
+        try:
+            files.publish(manifest.path, json.dumps(asdict(manifest)).encode())
+            files.sync([manifest.path, *(path for mart in self._marts.values() for path in mart.files)])
+        except OSError:
+            if (winner := _head(files)).version != self._head.version:  # it has removed files of this run
+                raise lost(files, self.run, winner.writer) from None
+            raise
         for name in schemas.MARTS:
             if not _is_old(files, name):
                 files.remove(_folder(name))
