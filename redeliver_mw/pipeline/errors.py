@@ -19,6 +19,17 @@ class LakeError(RedeliverError):
     """
 
 
+class StoreTrouble(OSError):
+    """Carries an object store's refusal, in words for people: `what` happened, the `cure` and the `code`.
+
+    The store's own text is not kept, because it may contain the name of a key.
+    """
+
+    def __init__(self, number: int, what: str, where: str, *, cure: str, code: str) -> None:
+        super().__init__(number, what, where)
+        self.what, self.cure, self.code = what, cure, code
+
+
 class SparkError(RedeliverError):
     """Means that Spark cannot be started or reached, or gave up a job."""
 
@@ -28,6 +39,7 @@ _GONE = re.compile(
     r"\[(?:FAILED_READ_FILE\.FILE_NOT_EXIST|PATH_NOT_FOUND)\].*?(?P<path>\S+\.parquet)"
     r"|FileNotFoundException: File (?P<file>\S+\.parquet) does not exist"
 )
+_NO_CLIENT = re.compile(r"S3AFileSystem not found|No FileSystem for scheme \"?(?:s3a|gs|abfss?|az)\b")
 _CAUSE = re.compile(r"^(?:Caused by: )?(?P<cause>(?:[\w.$]+(?:Error|Exception)): .+)$", re.MULTILINE)
 _ABSENT = re.compile(r"(?:ModuleNotFound|Import)Error: ")
 _OF_DISK = re.compile(r"\w+: \[Errno \d+\]")
@@ -42,7 +54,9 @@ def missing_spark(error: ImportError) -> MissingExtra:
 
 
 def lake_error(error: OSError, where: str) -> LakeError:
-    """Return a disk's error with its place and its cure."""
+    """Return the error of a disk or an object store with its place and its cure."""
+    if isinstance(error, StoreTrouble):
+        return LakeError(error.what, where=where, cure=error.cure, code=error.code)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LakeError("the disk is full", where=where, cure="Make room and run it again", code="lake-disk")
     what = f"cannot be read or written: {error.strerror or error}"
@@ -83,6 +97,14 @@ def _of_spark(error: Exception, where: str) -> RedeliverError | None:
         path = gone["path"] or gone["file"]
         cure = "Run it again; if that does not help, compact the journal, or make the marts, anew"
         return LakeError(f"a file is missing: {path}", where=where, cure=cure, code="lake-damaged")
+    if _NO_CLIENT.search(text):
+        return SparkError(
+            "Spark has no client for this kind of bucket",
+            where=where,
+            cure="For s3:// give --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, with the version of "
+            "Spark's own Hadoop",
+            code="bucket-client-missing",
+        )
     causes = [found["cause"] for found in _CAUSE.finditer(text)]
     what = (causes[-1] if causes else text.strip().partition("\n")[0] or type(error).__name__)[:_LONG]
     if _ABSENT.match(what):

@@ -1,81 +1,49 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Defines the few file operations that a lake needs, and implements them for a POSIX file system.
-
-An object store would be a second class with these verbs: a PUT is atomic, so `publish` would be one, and `locked` would
-need a lease. All paths are relative to the lake's folder, with slashes.
-"""
+"""Finds the files of a lake, journal or plan, and implements the operations of `file_store` for a POSIX file system."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import BinaryIO, Final
 
 from ..errors import ConfigError
+from ..redaction import redact
 from .errors import LakeError, lake_error
+from .file_store import FileChanged, FileEntry, Files, Versioned
+from .object_files import SCHEMES, ObjectFiles
+
+__all__ = ["FileChanged", "FileEntry", "Files", "PosixFiles", "Versioned", "files_at", "sync"]
+
+_SWAP_LOCK: Final = "_swap.lock"
+_PATIENCE: Final = 10.0  # seconds until a process that has stopped within a swap is given up
+_PAUSE: Final = 0.002  # seconds between two tries to have the lock
 
 
-class FileEntry(NamedTuple):
-    """Describes an entry of a folder: its name there, and its size in bytes (0 for a folder)."""
+def files_at(place: str | os.PathLike[str], what: str = "lake") -> Files:
+    """Return the files under a path or a `file:` URL, those of a lake also in a bucket.
 
-    name: str
-    size: int
-    is_folder: bool
-
-
-class Files(Protocol):
-    """Stands for the place of a lake.
-
-    Every method may raise OSError; `locked` raises LakeError if another has the lock.
-    """
-
-    def url(self, path: str = "") -> str:
-        """Return the absolute place, as Spark and Arrow accept it."""
-
-    def entries(self, folder: str = "") -> list[FileEntry]:
-        """Return the folder's entries by name; none if the path is missing, or is no folder."""
-
-    def read(self, path: str) -> bytes: ...
-
-    def publish(self, path: str, content: bytes) -> None:
-        """Replace a file atomically: readers see the old content or the new, also after a power cut."""
-
-    def sync(self, paths: Iterable[str]) -> None:
-        """Make these files, and their names, survive a power cut."""
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all its contents; a missing path is no error."""
-
-    def link(self, paths: Iterable[str], folder: str) -> None:
-        """Let a new folder hold these files, too, without a copy of them. Raises OSError if the place cannot do that.
-
-        Readers see the folder with all of them, or no folder.
-        """
-
-    def locked(self, path: str, what: str) -> AbstractContextManager[None]:
-        """Exclude all other processes, on any machine that sees the same files.
-
-        Raises LakeError if another process has the lock.
-        """
-
-
-def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
-    """Return the files under a path or a `file:` URL; `what` names the kind: lake, journal, plan.
-
-    Raises ConfigError for any other kind of place.
+    `what` names the kind: lake, journal, plan. Raises ConfigError for any other kind of place.
     """
     text = os.fspath(place)
     scheme, mark, rest = text.partition("://")
+    if mark and scheme in SCHEMES and what == "lake":
+        return ObjectFiles(text)
     if mark and scheme != "file":
         raise ConfigError(
             f"a {what} on {scheme}:// cannot be had yet",
-            where=text,
+            where=redact(text),
             cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
             code="path-not-usable",
         )
@@ -88,11 +56,16 @@ def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
 class PosixFiles:
     """Accesses files in a folder of this machine, or of a file system that all machines share."""
 
+    is_folder = True
+
     def __init__(self, root: str) -> None:
         self.root = root
 
     def url(self, path: str = "") -> str:
         return os.path.join(self.root, path) if path else self.root
+
+    def spark_url(self, path: str = "") -> str:
+        return self.url(path)
 
     def entries(self, folder: str = "") -> list[FileEntry]:
         entries: list[FileEntry] = []
@@ -106,6 +79,21 @@ class PosixFiles:
     def read(self, path: str) -> bytes:
         with open(self.url(path), "rb") as file:
             return file.read()
+
+    def open(self, path: str) -> BinaryIO:
+        return open(self.url(path), "rb")
+
+    def draft(self, path: str) -> str:
+        folder, name = os.path.split(self.url(path))
+        os.makedirs(folder, exist_ok=True)
+        # Two tries of one task may run at the same time: each has a file of its own until the file is complete.
+        return os.path.join(folder, f"_{secrets.token_hex(4)}-{name}")
+
+    def finish(self, draft: str, path: str) -> int:
+        sync(draft)
+        size = os.stat(draft).st_size
+        os.replace(draft, self.url(path))
+        return size
 
     def publish(self, path: str, content: bytes) -> None:
         final = self.url(path)
@@ -124,6 +112,42 @@ class PosixFiles:
             raise
         sync(folder)
 
+    def versioned(self, path: str) -> Versioned | None:
+        try:
+            content = self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Versioned(content, hashlib.blake2b(content, digest_size=16).hexdigest())
+
+    def swap(self, path: str, content: bytes, version: str | None) -> None:
+        with self._swapping():
+            found = self.versioned(path)
+            if (found.version if found else None) != version:
+                raise FileChanged(errno.EEXIST, "another content is there", self.url(path))
+            self.publish(path, content)
+
+    def require_swaps(self) -> None:
+        """Return at once: every file system with `flock` and `rename` can do it."""
+
+    @contextmanager
+    def _swapping(self) -> Iterator[None]:
+        """Exclude all other swaps in this folder; a process that is killed within one excludes nobody."""
+        os.makedirs(self.root, exist_ok=True)
+        fd = os.open(self.url(_SWAP_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            end = time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise OSError(errno.ETIMEDOUT, "another process holds the lock", self.url(_SWAP_LOCK)) from None
+                    time.sleep(_PAUSE)
+            yield
+        finally:
+            os.close(fd)
+
     def sync(self, paths: Iterable[str]) -> None:
         places = [self.url(path) for path in paths]
         for place in places:
@@ -138,9 +162,10 @@ class PosixFiles:
     def remove(self, path: str) -> None:
         place = self.url(path)
         if os.path.isdir(place):
-            shutil.rmtree(place)
-        elif os.path.lexists(place):
-            os.unlink(place)
+            shutil.rmtree(place, onerror=_unless_gone)
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(place)
 
     def link(self, paths: Iterable[str], folder: str) -> None:
         parent, name = os.path.split(folder)
@@ -164,6 +189,12 @@ class PosixFiles:
             yield
         finally:
             os.close(fd)
+
+
+def _unless_gone(function: object, path: str, raised: tuple[type[BaseException], BaseException, TracebackType]) -> None:
+    """Raise the error of a removal, unless another process has removed the same. Called by `shutil.rmtree`."""
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
 
 
 def _locked_file(place: str, what: str, where: str) -> int:

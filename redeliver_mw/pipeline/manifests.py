@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from .errors import LakeError
 from .files import Files
 
 FOLDER: Final = "events/_manifests"
+_RUN: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}-g(?P<base>\d+)")
 TICKS: Final = "events/_ticks"  # where the tasks of a run with progress leave a file for each piece that is done
 
 
@@ -73,6 +75,26 @@ def new_run() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
+def run_after(generation: int) -> str:
+    """Return a new run's name, which contains the generation of the head that the run is based on."""
+    return f"{new_run()}-g{generation}"
+
+
+def base_of(run: str) -> int | None:
+    """Return the generation that a run is based on, None for a run of a release that knew none."""
+    found = _RUN.fullmatch(run)
+    return int(found["base"]) if found else None
+
+
+def is_dead(run: str, generation: int) -> bool:
+    """Return whether a run that the head of this generation does not lead to can never be published.
+
+    A run without a base was written under an exclusive lock, by a release that the lake refuses now.
+    """
+    base = base_of(run)
+    return base is None or base < generation
+
+
 def now_us() -> int:
     return time.time_ns() // 1000
 
@@ -82,15 +104,18 @@ def to_json(manifest: Manifest) -> bytes:
 
 
 def read_manifests(files: Files) -> list[Manifest]:
-    """Return the manifests of all runs, the oldest first.
+    """Return the manifests of a lake that has no head of its events yet, the oldest first.
 
-    Raises LakeError if one cannot be read, because counts would be wrong without it.
+    Manifests of runs with a base count only if a head leads to them, and are left out. Raises LakeError if a manifest
+    cannot be read, because counts would be wrong without it.
     """
     listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
-    return [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
+    old = [entry for entry in listed if base_of(entry.name.removesuffix(".json")) is None]
+    return [read_manifest(files, f"{FOLDER}/{entry.name}") for entry in old]
 
 
-def _read(files: Files, path: str) -> Manifest:
+def read_manifest(files: Files, path: str) -> Manifest:
+    """Return a manifest. Raises LakeError if it is damaged."""
     try:
         return _manifest(json.loads(files.read(path)))
     except (ValueError, KeyError, TypeError) as error:

@@ -142,6 +142,21 @@ def _settings(master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "redeliver-spark-warehouse"),
         "spark.log.level": "ERROR",
+        **_s3_settings(os.environ),
+    }
+
+
+def _s3_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what Spark's S3 client on this machine does not read from the environment by itself: no credentials."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = next((environment[name] for name in names if environment.get(name)), None)
+    if endpoint is None:
+        return {}
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return {
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": region,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
     }
 
 

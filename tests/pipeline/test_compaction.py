@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +28,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal.records import FIELDS
 from redeliver_mw.pipeline import Compacted, Lake, LakeError, compact
 from redeliver_mw.pipeline.files import PosixFiles
+from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake import compaction_task, journal_segments, parquet_writer
 from redeliver_mw.pipeline.lake.compaction import nothing_new
 from redeliver_mw.pipeline.lake.compaction_task import run_tasks
@@ -442,6 +445,52 @@ def test_a_manifest_that_cannot_be_written_leaves_nothing(
             compact(spark, journal, place)
     assert files(place) == {"_lake.json"}
     assert compact(spark, journal, place).records == 3
+
+
+def test_of_two_compactions_at_the_same_time_one_is_published_and_the_other_ends_and_leaves_nothing(
+    spark: SparkSession, journal: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment(journal, lines(range(3)))
+    compact(spark, journal, place)
+    segment(journal, lines(range(3, 6)))
+    monkeypatch.setattr(PosixFiles, "locked", lambda *_: nullcontext())  # as in a bucket
+    other: list[Compacted] = []
+
+    def overtake(what: str, *_: int) -> None:
+        if what == "looking for duplicates":
+            other.append(compact(spark, journal, place))
+
+    with pytest.raises(LostRace, match=r"the run \S+-g1 of process .* was published first") as error:
+        compact(spark, journal, place, progress=overtake)
+    assert error.value.cure
+    assert other[0].records == 3
+    assert numbers(place) == list(range(6))
+    listed = {file.path for manifest in Lake(place).manifests() for file in manifest.files}
+    assert {name for name in files(place) if name.endswith(".parquet")} == listed
+    assert compact(spark, journal, place).run is None
+
+
+def test_a_lake_of_the_format_before_is_read_and_gets_the_present_one_with_the_first_run(
+    spark: SparkSession, journal: Path, place: Path
+) -> None:
+    segment(journal, lines(range(3)))
+    first = compact(spark, journal, place).run
+    old = f"{str(first).rpartition('-')[0]}"
+    for path in sorted(place.rglob("*"), reverse=True):  # names had no base
+        path.rename(path.with_name(path.name.replace(str(first), old)))
+    manifest = place / "events/_manifests" / f"{old}.json"
+    manifest.write_text(manifest.read_text().replace(str(first), old))
+    shutil.rmtree(place / "events/_snapshots")
+    (place / "events/_head.json").unlink()
+    (place / "_lake.json").write_text('{"format": 1}')
+    assert numbers(place) == [0, 1, 2]
+    assert compact(spark, journal, place).run is None
+    assert json.loads((place / "_lake.json").read_text())["format"] == 1  # nothing was written
+    segment(journal, lines(range(3, 6)))
+    assert compact(spark, journal, place).records == 3
+    assert numbers(place) == list(range(6))
+    assert json.loads((place / "_lake.json").read_text())["format"] == 2
+    assert next(one.run for one in Lake(place).manifests()) == old
 
 
 def test_a_dead_runs_files_are_removed_and_a_living_ones_are_not(

@@ -17,7 +17,10 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, SparkError
+from redeliver_mw.pipeline.draining.job import prepare
 from redeliver_mw.pipeline.errors import readable_errors
+from redeliver_mw.pipeline.files import files_at
+from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.manifests import DataFile, Manifest, SegmentEntry, read_manifests, to_json
 from redeliver_mw.pipeline.time_range import DAY_US, TimeRange, day_of, micros, span
 from tests.disks import fill, small_disk_at
@@ -79,11 +82,11 @@ def test_a_lake_is_not_made_among_other_things(tmp_path: Path) -> None:
 
 def test_a_lake_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     Lake(tmp_path, create=True)
-    (tmp_path / "_lake.json").write_text('{"format": 2}')
+    (tmp_path / "_lake.json").write_text('{"format": 3}')
     for create in (False, True):
         error = refusal(tmp_path, create=create)
         assert (error.what, error.cure) == (
-            "the lake has the format 2, and this release knows 1",
+            "the lake has the format 3, and this release knows 2",
             "Upgrade redeliver-mw",
         )
 
@@ -99,13 +102,30 @@ def test_a_lake_that_does_not_name_its_format_is_damaged_and_no_cure_asks_to_gue
 
 
 @pytest.mark.parametrize(
-    "place", ["s3://bucket/lake", "s3a://bucket/lake", "hdfs://name/lake", "gs://b/l", "", "file://"]
+    "place", ["hdfs://name/lake", "http://bucket/lake", "hdfs://me:pass-word@name/lake", "", "file://"]
 )
 def test_a_place_that_is_no_folder_is_refused_with_what_to_do(place: str) -> None:
     with pytest.raises(
         ConfigError, match=r"cannot be had yet\. Give a folder that driver and executors share|empty path"
-    ):
+    ) as error:
         Lake(place, create=True)
+    assert "pass-word" not in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["s3://lakes/lake", "gs://lakes/lake", "abfss://c@a.dfs.core.windows.net/lake"])
+def test_what_does_not_work_with_a_lake_in_a_bucket_is_refused_before_the_bucket_is_asked(
+    place: str, tmp_path: Path
+) -> None:
+    for job in (
+        lambda: forget(place, "2026-11-01"),
+        lambda: prepare("memory://", "dlq", place),
+        lambda: files_at(place, "journal"),
+        lambda: files_at(place, "plan"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            job()
+        assert error.value.cure
+        assert error.value.code == "path-not-usable"
 
 
 def test_a_file_url_is_the_folder_it_names(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal.records import FIELDS, row_to_line
 from redeliver_mw.pipeline import Lake, LakeError, SparkError, compact
 from redeliver_mw.pipeline.files import PosixFiles
+from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.insights import insights
+from redeliver_mw.pipeline.lake import mart_set
 from redeliver_mw.pipeline.lake.mart_set import HEAD, MANIFESTS, RUNS, MartSet, SetManifest, new_marts
 from redeliver_mw.pipeline.report import job
 from redeliver_mw.pipeline.schemas import ALL, BACKTEST, MARTS
@@ -134,7 +137,8 @@ def test_the_head_names_a_manifest_with_files_rows_events_and_bounds_and_the_set
 ) -> None:
     rows = insights(spark, place, since="2026-03-03", until="2026-03-10")
     head = json.loads((place / HEAD).read_text())
-    assert set(head) == {"run", "manifest"}
+    assert set(head) == {"generation", "run", "manifest", "by"}
+    assert head["generation"] == 2
     manifest = json.loads((place / head["manifest"]).read_text())
     assert manifest["run"] == head["run"]
     assert {name: mart["rows"] for name, mart in manifest["marts"].items()} == rows
@@ -265,9 +269,48 @@ def test_a_set_whose_publication_was_done_and_not_answered_stays(
 
     with monkeypatch.context() as patch:
         patch.setattr(PosixFiles, "publish", lose_the_answer)
-        with pytest.raises(LakeError, match="Input/output error"):
-            lake.publish(spark, "messages", lake.mart(spark, "messages").where("message_key = 'dies'"))
+        lake.publish(spark, "messages", lake.mart(spark, "messages").where("message_key = 'dies'"))
     assert keys(lake, spark) == {"dies"}
+
+
+def test_of_two_sets_with_one_base_the_second_names_the_first_and_leaves_nothing(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = Lake(place), Lake(place)
+    monkeypatch.setattr(PosixFiles, "locked", lambda *_: nullcontext())  # as in a bucket
+
+    def lose() -> None:
+        with new_marts(lake, spark, keep=True) as new:
+            lost.append(new.run)
+            new.write("messages", lake.mart(spark, "messages").limit(0))
+            other.publish(spark, "messages", other.mart(spark, "messages").where("message_key = 'dies'"))
+
+    lost: list[str] = []
+    with pytest.raises(LostRace, match=r"the run \S+-g1 of process \d+ on \S+ was published first"):
+        lose()
+    assert keys(lake, spark) == {"dies"}
+    assert lost[0] not in {entry.name for entry in lake.files.entries(RUNS)}
+
+
+def test_of_two_tables_by_themselves_with_one_base_the_second_is_not_published(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, empty = Lake(place), spark.createDataFrame([], BACKTEST)
+    lake.publish(spark, "backtest", empty)
+    monkeypatch.setattr(PosixFiles, "locked", lambda *_: nullcontext())
+    write = mart_set.write_table
+
+    def write_late(*given: Any) -> Any:
+        monkeypatch.setattr(mart_set, "write_table", write)
+        lake.publish(spark, "backtest", empty)
+        return write(*given)
+
+    monkeypatch.setattr(mart_set, "write_table", write_late)
+    with pytest.raises(LostRace, match=r"the run \S+-g1 was published first"):
+        lake.publish(spark, "backtest", empty)
+    pointer = json.loads((place / "marts/backtest/_current.json").read_text())
+    assert pointer["generation"] == 2
+    assert lake.mart(spark, "backtest").columns == empty.columns
 
 
 def test_a_mart_that_fails_leaves_the_set_before_it_and_no_files(spark: SparkSession, place: Path) -> None:

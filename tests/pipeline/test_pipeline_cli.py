@@ -187,7 +187,12 @@ def test_a_journal_whose_segments_are_all_in_folders_of_it_is_refused_with_the_c
     ("words", "code", "what"),
     [
         (["gone", "lake"], 2, "gone: the journal does not exist. Give the folder that"),
-        (["journal", "s3://bucket/lake"], 2, "s3://bucket/lake: a lake on s3:// cannot be had yet. Give a folder"),
+        (["journal", "hdfs://name/lake"], 2, "hdfs://name/lake: a lake on hdfs:// cannot be had yet. Give a folder"),
+        (
+            ["journal", "s3://bucket"],
+            2,
+            "s3://bucket: no address of a lake in a bucket. Write it as s3://bucket/prefix",
+        ),
         (
             ["s3://bucket/journal", "lake"],
             2,
@@ -226,7 +231,7 @@ def test_a_lake_of_a_newer_release_is_refused_before_spark_is_started(
     (tmp_path / "lake" / "_lake.json").write_text('{"format": 99}')
     _, err = said(capsys, "compact", journal, tmp_path / "lake", code=2)
     assert err.endswith(
-        "lake: the lake has the format 99, and this release knows 1. Upgrade redeliver-mw [format-newer]\n"
+        "lake: the lake has the format 99, and this release knows 2. Upgrade redeliver-mw [format-newer]\n"
     )
 
 

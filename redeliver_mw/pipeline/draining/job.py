@@ -12,7 +12,7 @@ from ...adapter.registry import adapter_for
 from ...dead_letters import BATCH, BrokerClient
 from ...errors import ConfigError
 from ...message import Destination
-from ..lake.lake import Lake
+from ..lake.lake import Lake, require_folder
 from ..progress import Progress
 from .order import TASKS, Drained, DrainOrder, queue_of
 
@@ -56,6 +56,7 @@ def prepare(
     batch: int = BATCH,
 ) -> Drained | DrainOrder:
     """Do the part of a drain that needs no Spark. Return the result if that was all, else the order for the rest."""
+    require_folder(lake, "drain")
     queue = queue_of(url, dlq, tasks, batch)
     if peek:
         from .peek import peek as look

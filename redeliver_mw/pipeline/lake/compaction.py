@@ -3,8 +3,8 @@
 """Writes journal segments to Parquet: each segment once, each record once, and either all of a run or nothing.
 
 A run reads the segments that no manifest names and writes files under a name of its own, which no reader sees. Then the
-ids alone are compared to find duplicates, which are rare, and duplicates are removed. The manifest comes last: with the
-manifest the run is in the lake. Files of a run that died before that are removed by the next run.
+ids alone are compared to find duplicates, which are rare, and duplicates are removed. The head comes last: with the
+head the run is in the lake. Files of a run that died before that are removed by a later run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..errors import lake_error, readable_errors
-from ..manifests import TICKS, DataFile, Manifest, new_run, now_us, run_folders, to_json
+from ..manifests import TICKS, DataFile, Manifest, now_us, run_after
 from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
+from . import snapshots
 from .journal_segments import JournalListing, ListedSegment, Unread, is_worth_tasks, list_journal, share_out, unread
 from .lake import Lake, is_lake
+from .lake_format import make_writable
 from .task_messages import REPORT, CompactionReport, CompactionTask, LineCounts, read_report
 
 if TYPE_CHECKING:
@@ -79,15 +81,15 @@ def compact(
     wanted = span(since, until)
     listed = _listed(journal, lake)
     target = Lake(lake, create=True)
-    with target.locked():
-        manifests = target.manifests()
-        found = unread(listed, manifests)
-        with readable_errors(target.root):
-            _remove_dead(target, {manifest.run for manifest in manifests})
-            if not found.new and not found.copies:
-                return _summary(None, found, listed)
-            run = _Run(spark, target, manifests, wanted, progress)
-            return _summary(run.publish(listed, found), found, listed)
+    with target.locked(), readable_errors(target.root):
+        base = snapshots.current(target.files)
+        found = unread(listed, base.manifests)
+        snapshots.remove_dead(target.files, base)
+        if not found.new and not found.copies:
+            return _summary(None, found, listed)
+        make_writable(target.files)
+        run = _Run(spark, target, base, wanted, progress)
+        return _summary(run.publish(listed, found), found, listed)
 
 
 def nothing_new(
@@ -128,29 +130,27 @@ def _listed(journal: str | os.PathLike[str], lake: str | os.PathLike[str]) -> Jo
 
 
 class _Run:
-    """Runs one compaction under a name of its own, which the lake's lock protects."""
+    """Runs one compaction, under a name of its own, as the successor of the snapshot `base`."""
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, manifests: list[Manifest], wanted: TimeRange, progress: Progress | None
+        self, spark: SparkSession, lake: Lake, base: snapshots.Snapshot, wanted: TimeRange, progress: Progress | None
     ) -> None:
-        self.spark, self.lake, self.wanted, self.progress = spark, lake, wanted, progress
-        self.before = [file for manifest in manifests for file in manifest.files]
-        self.name = new_run()
+        self.spark, self.lake, self.base, self.wanted, self.progress = spark, lake, base, wanted, progress
+        self.before = [file for manifest in base.manifests for file in manifest.files]
+        self.name = run_after(base.head.generation)
 
     def publish(self, journal: JournalListing, found: Unread) -> Manifest:
         """Put all records into the lake, or none."""
-        try:
+        files = self.lake.files
+        with snapshots.unpublished(files, self.base, self.name):
             reports = self._read(found) if found.new else []
             manifest = self._manifest(journal, found, reports)
-            files = self.lake.files
             files.sync([file.path for file in manifest.files + manifest.quarantine])
-            files.publish(manifest.path, to_json(manifest))
-        except BaseException:
-            # A task may still be running: its files have no manifest, and the next run removes them.
-            with contextlib.suppress(OSError):
-                _remove(self.lake, self.name)
-            raise
-        self.lake.files.remove(f"{TICKS}/run={self.name}")
+            snapshots.write(files, self.base, manifest)
+        published = snapshots.publish(files, self.base, manifest)
+        with contextlib.suppress(OSError):
+            files.remove(f"{TICKS}/run={self.name}")
+            snapshots.remove_dead(files, published)
         return manifest
 
     def _read(self, found: Unread) -> list[CompactionReport]:
@@ -158,7 +158,7 @@ class _Run:
 
         slots = _slots(self.spark) if is_worth_tasks(found.new) else 1
         tasks = share_out(found.new, found.known_bad, slots)
-        ticks = self.lake.files.url(f"{TICKS}/run={self.name}") if self.progress else None
+        ticks = self.lake.files.url(f"{TICKS}/run={self.name}") if self.progress and self.lake.files.is_folder else None
         work = CompactionTask(self.lake.root, self.name, self.wanted, tasks, ticks)
         numbers = self.spark.range(0, len(tasks), 1, len(tasks))
         with _told_how_far(work, found.new, self.progress):
@@ -235,16 +235,6 @@ def _by_segment(reports: list[CompactionReport]) -> dict[int, LineCounts]:
     return found
 
 
-def _remove_dead(lake: Lake, published: set[str]) -> None:
-    for run in run_folders(lake.files).keys() - published:
-        _remove(lake, run)
-
-
-def _remove(lake: Lake, run: str) -> None:
-    for folder in run_folders(lake.files).get(run, []):
-        lake.files.remove(folder)
-
-
 def _summary(manifest: Manifest | None, found: Unread, journal: JournalListing) -> Compacted:
     segments = manifest.segments if manifest else []
     files = manifest.files if manifest else []
@@ -274,7 +264,11 @@ def _told_how_far(work: CompactionTask, segments: Sequence[ListedSegment], tell:
     Each task leaves an empty file for each piece that is done. This works with any Spark: a session over Connect does
     not report tasks.
     """
-    if tell is None or work.ticks is None:
+    if tell is None:
+        yield
+        return
+    if work.ticks is None:  # in a bucket, where an empty file costs as much as one with rows
+        tell("reading", 0, sum(segment.size for segment in segments))
         yield
         return
     os.makedirs(work.ticks)

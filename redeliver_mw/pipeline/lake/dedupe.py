@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..files import files_at
 from ..manifests import DataFile
 from .lake import Lake
 from .parquet_writer import ParquetFile
@@ -102,7 +103,7 @@ def _take_out(root: str, paths: dict[str, str], batches: Iterator[pa.RecordBatch
 
 
 def _rewrite(root: str, path: str, rows: np.ndarray) -> list[DataFile]:
-    with pq.ParquetFile(os.path.join(root, path)) as source:
+    with files_at(root).open(path) as file, pq.ParquetFile(file) as source:
         if len(rows) == source.metadata.num_rows:
             return []
         new = ParquetFile(root, f"{path.removesuffix('.parquet')}-u.parquet", source.schema_arrow)

@@ -5,8 +5,10 @@
 ::
 
     _lake.json                               the format's version
+    events/_head.json                        written last: the current snapshot; see `snapshots`
+    events/_snapshots/GENERATION-RUN.json    the manifests that count
     events/dt=2026-11-30/run=RUN/*.parquet   the journal's records, by the UTC day of ts_us
-    events/_manifests/RUN.json               written last: what RUN read, and which files hold it
+    events/_manifests/RUN.json               what RUN read, and which files hold it
     quarantine/run=RUN/*.parquet             lines that are no records
     dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day of their dead-lettering
     dead_letters/_manifests/RUN.json         written last: which files hold the letters that RUN added
@@ -23,36 +25,32 @@ Readers take no lock: they see the state that was published when they looked.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib.metadata import version
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from ...errors import ConfigError
 from .. import schemas
-from ..errors import LakeError, no_lake, readable_errors
+from ..errors import LakeError, readable_errors
 from ..files import Files, files_at
-from ..manifests import Manifest, new_run, read_manifests
+from ..manifests import Manifest
 from ..time_range import TimeBound, span
-from .mart_set import MAKE_THEM, MartSet, SetManifest, current, ddl_of, new_marts, pointer, write_table
+from . import snapshots
+from .lake_format import ABOUT, COMPACT, check, make
+from .mart_set import MAKE_THEM, MartSet, SetManifest, current, ddl_of, new_marts, pointer, publish_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT: Final = 1
-_ABOUT: Final = "_lake.json"
-_RESTORE: Final = (
-    'Put back the one of a backup; if no other release has ever written to this lake, write {"format": %d} into it'
-)
-_COMPACT: Final = "Run `redeliver pipeline compact JOURNAL LAKE`"
 _DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
 
 
 class Lake:
-    """Reads and writes the lake in a folder. Raises ConfigError if there is no lake, or one of a newer format.
+    """Reads and writes the lake in a folder or a bucket.
 
-    `create` makes a lake in a folder that is empty or missing. Every method may raise LakeError.
+    `create` makes a lake where nothing is. Raises ConfigError if there is no lake, or one of a newer format. Every
+    method may raise LakeError.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -61,13 +59,13 @@ class Lake:
         self._locks: dict[str, int] = {}
         with readable_errors(self.root):
             if create:
-                _make(self.files)
-            _check(self.files)
+                make(self.files)
+            check(self.files)
 
     def manifests(self) -> list[Manifest]:
         """Return the manifests of all compactions, the oldest run first."""
         with readable_errors(self.root):
-            return read_manifests(self.files)
+            return snapshots.current(self.files).manifests
 
     def events(
         self,
@@ -88,7 +86,7 @@ class Lake:
         runs = self.manifests() if manifests is None else manifests
         listed = [file for manifest in runs for file in manifest.files]
         if not listed:
-            raise LakeError("the lake holds no records yet", where=self.root, cure=_COMPACT, code="lake-part-missing")
+            raise LakeError("the lake holds no records yet", where=self.root, cure=COMPACT, code="lake-part-missing")
         paths = [file.path for file in listed if wanted.touches(file.min_us, file.max_us)]
         frame = self.read(spark, schemas.EVENTS_WITH_DAY, paths, base="events")
         if wanted.since_us is not None:
@@ -163,7 +161,7 @@ class Lake:
                     cure="Publish it first",
                     code="lake-part-missing",
                 )
-            return self.read(spark, ddl, single["files"], base=f"marts/{name}")
+            return self.read(spark, ddl, single.files, base=f"marts/{name}")
 
     def publish(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
         """Replace a mart by `frame`, at once for all readers that look later, and return its rows.
@@ -176,7 +174,7 @@ class Lake:
         if name in schemas.MARTS:
             with new_marts(self, spark, keep=True) as new:
                 return new.write(name, frame)
-        return self._publish_single(spark, name, frame)
+        return publish_table(self, spark, name, frame)
 
     @contextmanager
     def locked(self, part: str = "events") -> Iterator[None]:
@@ -208,58 +206,29 @@ class Lake:
 
         Columns that folders under `base` name are read from the folder names.
         """
-        places = [_literal(self.files.url(path)) for path in paths]
-        return spark.read.schema(ddl).option("basePath", self.files.url(base)).parquet(*places)
-
-    def _publish_single(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
-        run, folder = new_run(), f"marts/{name}"
-        with self.locked("marts"), readable_errors(self.root):
-            before = pointer(self.files, name)
-            try:
-                written = write_table(self, spark, name, frame, f"{folder}/run={run}")
-                self.files.sync(written.files)
-                about = {"run": run, "files": written.files, "rows": written.rows}
-                self.files.publish(f"{folder}/_current.json", json.dumps(about).encode())
-            except BaseException:
-                with suppress(OSError):
-                    self.files.remove(f"{folder}/run={run}")
-                raise
-            for entry in self.files.entries(folder):
-                if entry.name.startswith("run=") and entry.name[4:] not in (run, before and before["run"]):
-                    self.files.remove(f"{folder}/{entry.name}")
-        return written.rows
+        places = [_literal(self.files.spark_url(path)) for path in paths]
+        return spark.read.schema(ddl).option("basePath", self.files.spark_url(base)).parquet(*places)
 
 
 def is_lake(place: str | os.PathLike[str]) -> bool:
-    """Return whether there is a lake, of any format. Raises ConfigError for a place where none can be."""
-    return any(entry.name == _ABOUT for entry in files_at(place).entries())
+    """Return whether there is a lake, of any format.
+
+    Raises ConfigError for a place where none can be, and LakeError if it cannot be read.
+    """
+    files = files_at(place)
+    with readable_errors(files.url()):
+        return any(entry.name == ABOUT for entry in files.entries())
 
 
-def _make(files: Files) -> None:
-    entries = {entry.name for entry in files.entries()}
-    if _ABOUT in entries:
-        return
-    if entries:
-        cure = "Give an empty folder, or one that is not there"
-        raise no_lake("no lake is here, and other things are", files.url(), cure, code="lake-not-usable")
-    files.publish(_ABOUT, json.dumps({"format": FORMAT, "made_by": f"redeliver-mw {version('redeliver-mw')}"}).encode())
-
-
-def _check(files: Files) -> None:
-    try:
-        found = json.loads(files.read(_ABOUT))["format"]
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_lake(f"no lake is here: {_ABOUT} is missing", files.url(), _COMPACT, code="lake-not-usable") from None
-    except (ValueError, KeyError, TypeError):
-        found = None
-    if type(found) is not int or found < 1:
-        raise no_lake(f"{_ABOUT} is damaged", files.url(), _RESTORE % FORMAT, code="lake-not-usable")
-    if found > FORMAT:
-        raise no_lake(
-            f"the lake has the format {found!r}, and this release knows {FORMAT}",
-            files.url(),
-            "Upgrade redeliver-mw",
-            code="format-newer",
+def require_folder(lake: Lake | str | os.PathLike[str], job: str) -> None:
+    """Raise ConfigError for a lake in a bucket, with which this job does not work."""
+    files = lake.files if isinstance(lake, Lake) else files_at(lake)
+    if not files.is_folder:
+        raise ConfigError(
+            f"`{job}` needs a lake in a folder, and this is one in a bucket",
+            where=files.url(),
+            cure="Give a lake in a folder that driver and executors share",
+            code="path-not-usable",
         )
 
 

@@ -4,14 +4,14 @@
 
 ::
 
-    marts/_head.json                 {"run": RUN, "manifest": "marts/_manifests/RUN.json"}
+    marts/_head.json                 {"generation": 12, "run": RUN, "manifest": "marts/_manifests/RUN.json", …}
     marts/_manifests/RUN.json        the set: the files and rows of each mart, and which events it was made from
     marts/_runs/RUN/NAME/*.parquet   the files
     marts/NAME/*.parquet             the same files under a stable path, for other programs
 
-The head is replaced last, in one step: until then readers see the previous set, and a run that dies changes nothing for
-them. A reader takes the head once, as a `MartSet`, and reads all its marts from that. Its files stay until the run
-after the next one begins, which also removes the files of dead runs.
+The head is replaced last, in one step (see `head`): until then readers see the previous set, and a run that dies
+changes nothing for them. A reader takes the head once, as a `MartSet`, and reads all its marts from that. Its files
+stay until the run after the next one begins, which also removes the files of dead runs.
 
 The folders `marts/NAME` hold hard links. They are removed before the head is replaced and made again after it, so that
 a run that dies in between leaves no folder rather than a folder of another run. A file system without hard links has no
@@ -32,9 +32,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, readable_errors
-from ..files import Files
-from ..manifests import Manifest, new_run, now_us
+from ..files import Files, Versioned
+from ..head import Head, LostRace, lost, read_head, swap, swap_head
+from ..manifests import Manifest, is_dead, now_us, run_after
 from ..time_range import TimeBound, TimeRange
+from .lake_format import make_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +45,7 @@ HEAD: Final = "marts/_head.json"
 MANIFESTS: Final = "marts/_manifests"
 RUNS: Final = "marts/_runs"
 MAKE_THEM: Final = "Run `redeliver pipeline insights LAKE`"
+_REMEMBERED: Final = 16  # runs before the current one by whose names a run finds out that it was published
 _TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
 _OLD_ORDER: Final = (  # the order in which releases with a pointer for each mart published them
     "messages",
@@ -69,7 +72,8 @@ class SetManifest:
     """Lists the marts of one run.
 
     `events` are the runs of the compaction that the marts were made from, None if these are not known; `since_us` and
-    `until_us` are the bounds that `insights` was given.
+    `until_us` are the bounds that `insights` was given. `before` are the runs whose sets were published before this
+    one, the newest first, and not all of them.
     """
 
     run: str
@@ -78,6 +82,7 @@ class SetManifest:
     events: list[str] | None = None
     since_us: int | None = None
     until_us: int | None = None
+    before: list[str] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -149,9 +154,17 @@ class MartSet:
 class NewMarts:
     """Writes the marts of a set that is not published yet. Made by `new_marts`."""
 
-    def __init__(self, lake: MartLake, spark: SparkSession, base: Mapping[str, MartFiles]) -> None:
-        self.run = new_run()
-        self._lake, self._spark, self._base = lake, spark, base
+    def __init__(
+        self,
+        lake: MartLake,
+        spark: SparkSession,
+        head: Head,
+        previous: SetManifest | None,
+        base: Mapping[str, MartFiles],
+    ) -> None:
+        self.run = run_after(head.generation)
+        self._lake, self._spark, self._head, self._previous, self._base = lake, spark, head, previous, base
+        self._sent = False
         self._marts: dict[str, MartFiles] = {}
         self._events: list[str] | None = None
         self._span = TimeRange()
@@ -174,7 +187,7 @@ class NewMarts:
 
     def publish(self) -> None:
         """Let readers see the set, in one step."""
-        files = self._lake.files
+        files, previous = self._lake.files, self._previous
         manifest = SetManifest(
             run=self.run,
             created_us=now_us(),
@@ -182,23 +195,36 @@ class NewMarts:
             events=self._events,
             since_us=self._span.since_us,
             until_us=self._span.until_us,
+            before=[previous.run, *previous.before][:_REMEMBERED] if previous is not None else [],
         )
-        files.publish(manifest.path, json.dumps(asdict(manifest)).encode())
-        files.sync([manifest.path, *(path for mart in self._marts.values() for path in mart.files)])
+        try:
+            files.publish(manifest.path, json.dumps(asdict(manifest)).encode())
+            files.sync([manifest.path, *(path for mart in self._marts.values() for path in mart.files)])
+        except OSError:
+            if (winner := _head(files)).version != self._head.version:  # it has removed files of this run
+                raise lost(files, self.run, winner.writer) from None
+            raise
         for name in schemas.MARTS:
             if not _is_old(files, name):
                 files.remove(_folder(name))
-        files.publish(HEAD, json.dumps({"run": self.run, "manifest": manifest.path}).encode())
+        self._sent = True
+        swap_head(files, HEAD, self._head, self.run, manifest.path, leads_to=self._is_before)
         with suppress(OSError):  # the set is published, with these folders or without them
             for name, mart in manifest.marts.items():
                 _show(files, name, mart)
+        with suppress(OSError):
+            _clean(files, self._head.generation + 1, [manifest, *([previous] if previous is not None else [])])
 
-    def drop(self) -> None:
-        """Remove the written files, unless the head names them: the step may have succeeded without an answer."""
-        with suppress(OSError, LakeError):
-            if (head := _head(self._lake.files)) is None or head["run"] != self.run:
-                self._lake.files.remove(f"{RUNS}/{self.run}")
-                self._lake.files.remove(f"{MANIFESTS}/{self.run}.json")
+    def _is_before(self, head: Head) -> bool:
+        return self.run in _manifest(json.loads(self._lake.files.read(head.manifest))).before
+
+    def drop(self, error: BaseException) -> None:
+        """Remove the written files, unless the set may have been published: an answer can be lost."""
+        if self._sent and not isinstance(error, LostRace):
+            return
+        with suppress(OSError):
+            self._lake.files.remove(f"{RUNS}/{self.run}")
+            self._lake.files.remove(f"{MANIFESTS}/{self.run}.json")
 
 
 @contextmanager
@@ -210,34 +236,37 @@ def new_marts(lake: MartLake, spark: SparkSession, *, keep: bool = False) -> Ite
     """
     with lake.locked("marts"), readable_errors(lake.root):
         base: Mapping[str, MartFiles] = {}
+        before: SetManifest | None = None
+        make_writable(lake.files)
+        head = _for_writing(lake.files)
         try:
             before = current(lake.files)
         except LakeError:
             if keep:
                 raise
         else:
-            _clean(lake.files, before)
+            _clean(lake.files, head.generation, [before] if before is not None else [])
             base = before.marts if before is not None and keep else {}
-        new = NewMarts(lake, spark, base)
+        new = NewMarts(lake, spark, head, before, base)
         try:
             yield new
             new.publish()
-        except BaseException:
-            new.drop()
+        except BaseException as error:
+            new.drop(error)
             raise
 
 
 def current(files: Files) -> SetManifest | None:
     """Return the set that was published last, None if there is none. Raises LakeError if it cannot be read."""
-    if (head := _head(files)) is None:
+    if (head := _head(files)).version is None:
         return _old(files)
     while True:
-        path = head["manifest"]
+        path = head.manifest
         try:
             return _manifest(json.loads(files.read(path)))
         except FileNotFoundError:
             again = _head(files)
-            if again is None or again == head:
+            if again.version in (None, head.version):
                 what = f"the manifest {path}, which the marts' head names, is missing"
                 raise LakeError(what, where=files.url(), cure=MAKE_THEM, code="lake-damaged") from None
             head = again  # two runs have ended since the head was read
@@ -252,9 +281,12 @@ def write_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame
     wanted, given = spark.createDataFrame([], ddl_of(name)).dtypes, frame.dtypes
     if given != wanted:
         raise TypeError(f"{name} has the columns {wanted}, not {given}")
-    frame.write.option("compression", "zstd").parquet(lake.files.url(folder))
+    frame.write.option("compression", "zstd").parquet(lake.files.spark_url(folder))
     paths = [f"{folder}/{one.name}" for one in lake.files.entries(folder) if one.name.endswith(".parquet")]
-    rows: int = sum(pq.read_metadata(lake.files.url(path)).num_rows for path in paths)
+    rows = 0
+    for path in paths:
+        with lake.files.open(path) as file:
+            rows += int(pq.read_metadata(file).num_rows)
     return MartFiles(paths, rows)
 
 
@@ -271,14 +303,20 @@ def _folder(name: str) -> str:
     return f"marts/{name}"
 
 
-def _head(files: Files) -> dict[str, str] | None:
+def _head(files: Files) -> Head:
     try:
-        found = json.loads(files.read(HEAD))
-        return {"run": str(found["run"]), "manifest": str(found["manifest"])}
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
+        return read_head(files, HEAD)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(files, HEAD, error) from None
+
+
+def _for_writing(files: Files) -> Head:
+    """Return the head that a new set replaces; the cure of a damaged one is to make the marts again."""
+    try:
+        return read_head(files, HEAD)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        found = files.versioned(HEAD)
+        return Head(version=found.version if found is not None else None)
 
 
 def _manifest(given: dict[str, Any]) -> SetManifest:
@@ -289,6 +327,7 @@ def _manifest(given: dict[str, Any]) -> SetManifest:
         events=given.get("events"),
         since_us=given.get("since_us"),
         until_us=given.get("until_us"),
+        before=[str(run) for run in given.get("before", ())],
     )
 
 
@@ -310,15 +349,16 @@ def _require(files: Files, name: str, paths: Sequence[str]) -> None:
             )
 
 
-def _clean(files: Files, kept: SetManifest | None) -> None:
-    """Remove the set before the current one, and the files of dead runs."""
-    marts = kept.marts.values() if kept is not None else ()
+def _clean(files: Files, generation: int, kept: Sequence[SetManifest]) -> None:
+    """Remove all sets that are not kept, and the files of runs that can never be published."""
+    marts = [mart for one in kept for mart in one.marts.values()]
     used = {path.removeprefix(f"{RUNS}/").partition("/")[0] for mart in marts for path in mart.files}
     for entry in files.entries(RUNS):
-        if entry.name not in used:
+        if entry.name not in used and is_dead(entry.name, generation):
             files.remove(f"{RUNS}/{entry.name}")
+    paths = {one.path for one in kept}
     for entry in files.entries(MANIFESTS):
-        if kept is None or f"{MANIFESTS}/{entry.name}" != kept.path:
+        if f"{MANIFESTS}/{entry.name}" not in paths and is_dead(entry.name.removesuffix(".json"), generation):
             files.remove(f"{MANIFESTS}/{entry.name}")
 
 
@@ -330,19 +370,83 @@ def _show(files: Files, name: str, mart: MartFiles) -> None:
     files.link(mart.files, _folder(name))
 
 
-# Marts with a pointer of their own
+# Tables with a pointer of their own
 
 
-def pointer(files: Files, name: str) -> dict[str, Any] | None:
-    """Return the contents of a single table's pointer, None if there is none. Raises LakeError if it is damaged."""
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Names the current run of a table that is published by itself, its files and their rows.
+
+    `generation` counts the runs that were published, `before` are some of them, the newest first. `version` is that of
+    the file.
+    """
+
+    run: str
+    files: list[str]
+    rows: int
+    generation: int = 0
+    before: list[str] = field(default_factory=list)
+    version: str = ""
+
+
+def pointer(files: Files, name: str) -> Pointer | None:
+    """Return a single table's pointer, None if there is none. Raises LakeError if it is damaged."""
     path = f"{_folder(name)}/_current.json"
-    try:
-        found = json.loads(files.read(path))
-        return {"run": str(found["run"]), "files": list(found["files"]), "rows": int(found["rows"])}
-    except (FileNotFoundError, NotADirectoryError):
+    if (found := files.versioned(path)) is None:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    try:
+        return _pointer(found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(files, path, error) from None
+
+
+def _pointer(found: Versioned) -> Pointer:
+    given = json.loads(found.content)
+    return Pointer(
+        run=str(given["run"]),
+        files=list(given["files"]),
+        rows=int(given["rows"]),
+        generation=int(given.get("generation", 0)),
+        before=[str(run) for run in given.get("before", ())],
+        version=found.version,
+    )
+
+
+def publish_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame) -> int:
+    """Replace a table that has a pointer of its own, in one step, and return its rows."""
+    files, folder = lake.files, _folder(name)
+    with lake.locked("marts"), readable_errors(lake.root):
+        make_writable(files)
+        before = pointer(files, name)
+        generation = before.generation if before is not None else 0
+        run, sent = run_after(generation), False
+        try:
+            written = write_table(lake, spark, name, frame, f"{folder}/run={run}")
+            files.sync(written.files)
+            known = [before.run, *before.before][:_REMEMBERED] if before is not None else []
+            about = {"run": run, "files": written.files, "rows": written.rows, "generation": generation + 1}
+            sent = True
+            swap(
+                files,
+                f"{folder}/_current.json",
+                json.dumps({**about, "before": known}).encode(),
+                before.version if before is not None else None,
+                run,
+                is_ours=lambda found: run in (_pointer(found).run, *_pointer(found).before),
+                winner=lambda found: f"the run {_pointer(found).run}",
+            )
+        except BaseException as error:
+            if not sent or isinstance(error, LostRace):
+                with suppress(OSError):
+                    files.remove(f"{folder}/run={run}")
+            raise
+        with suppress(OSError):
+            for entry in files.entries(folder):
+                other = entry.name.removeprefix("run=")
+                kept = (run, before.run) if before is not None else (run,)
+                if entry.name.startswith("run=") and other not in kept and is_dead(other, generation + 1):
+                    files.remove(f"{folder}/{entry.name}")
+    return written.rows
 
 
 def _is_old(files: Files, name: str) -> bool:
@@ -358,10 +462,10 @@ def _old(files: Files) -> SetManifest | None:
     found = {name: about for name in _OLD_ORDER if (about := pointer(files, name)) is not None}
     if not found:
         return None
-    times = [about["run"].partition("-")[0] for about in found.values()]
+    times = [about.run.partition("-")[0] for about in found.values()]
     if times != sorted(times):
         raise LakeError(
             "its marts are of different runs of insights", where=files.url(), cure=MAKE_THEM, code="lake-damaged"
         )
-    marts = {name: MartFiles(about["files"], about["rows"]) for name, about in found.items()}
-    return SetManifest(run=max(about["run"] for about in found.values()), created_us=0, marts=marts)
+    marts = {name: MartFiles(about.files, about.rows) for name, about in found.items()}
+    return SetManifest(run=max(about.run for about in found.values()), created_us=0, marts=marts)

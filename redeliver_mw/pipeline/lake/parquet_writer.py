@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..files import sync
+from ..files import files_at
 from ..manifests import DataFile
 from ..time_range import DAY_US, day_of
 
@@ -38,11 +37,8 @@ class ParquetFile:
     def __init__(self, root: str, path: str, schema: pa.Schema, *, by: str = "ts_us") -> None:
         self.path, self._by = path, by
         self.rows, self.min_us, self.max_us = 0, 0, 0
-        self._final = os.path.join(root, path)
-        folder, name = os.path.split(self._final)
-        os.makedirs(folder, exist_ok=True)
-        # Two tries of one task may run at the same time: each has a file of its own until the file is complete.
-        self._new = os.path.join(folder, f"_{secrets.token_hex(4)}-{name}")
+        self._files = files_at(root)
+        self._new = self._files.draft(path)
         self._file = pa.OSFile(self._new, "wb")
         self._writer = pq.ParquetWriter(self._file, schema, compression="zstd")
 
@@ -63,9 +59,7 @@ class ParquetFile:
         """Finish the file, make it survive a power cut, and give it its name. Raises OSError."""
         self._writer.close()
         self._file.close()
-        sync(self._new)
-        size = os.stat(self._new).st_size
-        os.replace(self._new, self._final)
+        size = self._files.finish(self._new, self.path)
         return DataFile(self.path, self.rows, size, self.min_us, self.max_us)
 
     def drop(self) -> None:

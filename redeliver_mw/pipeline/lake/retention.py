@@ -21,7 +21,7 @@ from ..errors import readable_errors
 from ..manifests import DataFile, now_us
 from ..replaying.registry import all_begun, remove_borrowed, sent_letters
 from ..time_range import DAY_US, TimeBound, before_us, day_of
-from .lake import Lake
+from .lake import Lake, require_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,7 @@ def forget(
     LakeError.
     """
     until_us = _day(before)
+    require_folder(lake, "forget")
     place = lake if isinstance(lake, Lake) else Lake(lake)
     with place.locked(TABLE), readable_errors(place.root):
         if execute:
