@@ -21,7 +21,7 @@ from ..errors import ConfigError, RedeliverError, counted
 from ..redaction import redact
 from .arguments import read_policies, read_url
 from .check import whole_policies
-from .logs import quiet_drivers
+from .logs import quiet_drivers, show_audit
 from .output import cut, plain, print_json, print_table
 from .progress import told
 from .selection import selection_of
@@ -147,6 +147,7 @@ class StoreAsked:
 def replay_from_store(asked: StoreAsked) -> None:
     """Plan and run a replay from the store, or go on with one."""
     quiet_drivers()
+    show_audit(None)
     address = read_url(asked.url)
     _check(asked)
     transform = _transform(asked.transform)
