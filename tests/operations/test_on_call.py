@@ -195,7 +195,6 @@ def test_an_outage_is_triaged_by_the_command_line(name: str, request: pytest.Fix
         assert say(shop, *collect)["queues"][0]["collected"] == FAILED
         new = {error: letters for error, letters in groups_by_error(shop).items() if error not in known}
         assert new == {"ConnectionError": FAILED}
-        say(shop, "dead", "note", "the warehouse is away, ticket 12", "--group", "error=ConnectionError")
 
         shop.end_outage()
         preview = say(shop, "dead", "replay", "env:BROKER", "--group", "error=ConnectionError", "--json")
@@ -225,7 +224,7 @@ def test_an_outage_is_triaged_by_the_command_line(name: str, request: pytest.Fix
         assert {one["who"] for one in audit} == {person()}
         did = {(one["what"], one["outcome"], one["letters"]) for one in audit}
         assert did >= {("replay", "success", FAILED), ("archive", "success", 1)}
-        assert {what for what, _, _ in did} >= {"note", "control-breaker-close", "control-breaker-auto"}
+        assert {what for what, _, _ in did} >= {"control-breaker-close", "control-breaker-auto"}
         shop.check_end()
 
 
