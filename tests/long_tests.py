@@ -191,6 +191,12 @@ LONG = [
         "three kills on each broker are left; a hundred are for `make test-all`",
     ),
     LongTest(
+        "operations/test_on_call.py",
+        "*",
+        r"activemq|artemis",
+        "the same story on the other brokers, a quarter of a minute each",
+    ),
+    LongTest(
         "operations/test_write_kills.py",
         "*",
         "",

@@ -70,13 +70,16 @@ class Served:
     store_url: str
     tokens: dict[Role, str]
     app: Api
+    timeout: float = 20.0  # seconds that a client waits for an answer
     _clients: dict[str, httpx2.Client] = field(default_factory=dict)
 
     def client(self, role: Role | None = "admin") -> httpx2.Client:
         """Return a client with the token of a role; None: without a token."""
         if str(role) not in self._clients:
             headers = {} if role is None else {"Authorization": f"Bearer {self.tokens[role]}"}
-            self._clients[str(role)] = httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=20)
+            self._clients[str(role)] = httpx2.Client(
+                base_url=f"{self.url}/api/v1", headers=headers, timeout=self.timeout
+            )
         return self._clients[str(role)]
 
     def get(self, path: str, role: Role = "admin", **more: Any) -> Any:

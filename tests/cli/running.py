@@ -28,11 +28,17 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
 
 
 def redeliver(
-    folder: Path, *words: str, extra: Mapping[str, str] | None = None, by: Sequence[str] = ()
+    folder: Path,
+    *words: str,
+    extra: Mapping[str, str] | None = None,
+    by: Sequence[str] = (),
+    patience: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
-    """One command line, to its end, which is near; started by the command `by`, if there is one."""
+    """One command line, to its end, within `patience` seconds; started by the command `by`, if there is one."""
     env = environment(folder, extra)
-    return subprocess.run([*by, *COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [*by, *COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=patience
+    )
 
 
 class Running:
