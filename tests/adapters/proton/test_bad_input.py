@@ -297,6 +297,7 @@ def test_a_selector_that_nobody_matches_leaves_every_message_in_peace(
         "subscribed": True,
         "consuming": True,
         "why_not_consuming": None,
+        "paused_by": None,
     }
     app.stop(2.0)
     assert [(raw.body, raw.redelivered) for raw in world.take_all(queue)] == [(b"%d" % n, False) for n in range(3)]
