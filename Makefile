@@ -94,7 +94,7 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 
 # They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark
-	nice -n 5 $(PYTEST) $(SPREAD) -m "not broker and not spark"
+	nice -n 5 $(PYTEST) $(SPREAD) -m "not broker and not spark and not long"
 
 SPARK_TESTS := tests/pipeline tests/test_start.py
 spark-tests: WORKERS = 3
@@ -107,7 +107,7 @@ brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside t
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure and not long"
 
-long-tests: $(READY) $(LETTER_CLIENTS)/.ready ## the tests on real brokers that are too slow for `make test`
+long-tests: $(READY) $(LETTER_CLIENTS)/.ready ## the tests that are too slow for `make test`, nearly all on real brokers
 	$(PYTEST) $(SPREAD) -m long
 
 infrastructure-tests: $(READY) ## every fault on every cluster and pair of brokers; an hour and more

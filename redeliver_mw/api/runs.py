@@ -46,6 +46,10 @@ class Runs:
         """
         operation_id = operation.operation_id
         with self._lock:
+            before = self._running.get(operation_id)
+        if before is not None and before.thread is not None and operation.state != "running":
+            before.thread.join(FIRST_NEWS)  # its end is in the store already, and its thread ends in a moment
+        with self._lock:
             if operation_id in self._running:
                 raise ApiError(
                     409,

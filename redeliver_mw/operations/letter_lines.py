@@ -31,6 +31,7 @@ from .tables import bodies, headers, letters, own_headers
 FORMAT: Final = 1
 MARK: Final = "redeliver_letter"
 _HEADER: Final = b'{"redeliver_discard": "'
+_WHOLE_HEADER: Final = re.compile(re.escape(_HEADER) + rb'[\w.-]{1,64}"\}\s*', re.ASCII)
 _TEXTS: Final = ("broker", "queue", "dialect", "problem", "reason", "same", "known_by")
 _MAYBE: Final = (
     *("source", "error_type", "error_message", "fingerprint", "app"),
@@ -81,8 +82,8 @@ def header_line(operation_id: str) -> bytes:
 
 
 def is_header(line: bytes) -> bool:
-    """Return whether a line is such a first line, which holds no letter."""
-    return line.startswith(_HEADER)
+    """Return whether a line is such a first line, whole, which holds no letter."""
+    return _WHOLE_HEADER.fullmatch(line) is not None
 
 
 def _line(line: dict[str, Any], texts: list[list[Any]], body: Any) -> bytes:

@@ -111,5 +111,6 @@ def test_no_request_that_schemathesis_finds_ends_in_a_server_error(fuzzed: Serve
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_no_request_of_many_ends_in_a_server_error(fuzzed: Served) -> None:
     assert fuzz(fuzzed, 100, 1) > 2000

@@ -213,8 +213,9 @@ def test_a_server_that_hangs_or_dies_delays_neither_messages_nor_a_start_nor_a_s
             postgres.resume()
             postgres.start()
         assert eventually(lambda: became(store, replay)["dies"] == "recovered")
+        back = "the store of operations is back"
+        assert eventually(lambda: any(line.endswith(back) for line in warnings(caplog)))
         one.stop()
-    assert any(line.endswith("the store of operations is back") for line in warnings(caplog))
 
 
 def test_the_oldest_outcomes_are_dropped_when_too_many_wait_and_this_is_said_once(

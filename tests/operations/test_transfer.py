@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -194,6 +194,7 @@ def test_a_line_that_says_something_impossible_is_refused(name: str, value: Any,
     assert caught.value.code == "letter-line"
 
 
+@example(b'{"redeliver_discard": "')
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_bytes_are_an_import_that_ends_in_good_order(file_store: Store, text: bytes) -> None:
