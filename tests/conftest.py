@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test may ask for."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark(item, tests)
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Take back what a command that ran in this process has done to our logger: its stream ends with the test."""
+    ours = logging.getLogger("redeliver_mw")
+    before = ours.handlers, ours.level, ours.propagate
+    yield
+    ours.handlers, ours.level, ours.propagate = before
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ from .object_files import SCHEMES, ObjectFiles
 
 __all__ = ["FileChanged", "FileEntry", "Files", "PosixFiles", "Versioned", "files_at", "sync"]
 
+DRAFT: Final = "_new-"  # begins the name of a file that is being written
 _SWAP_LOCK: Final = "_swap.lock"
 _PATIENCE: Final = 10.0  # seconds until a process that has stopped within a swap is given up
 _PAUSE: Final = 0.002  # seconds between two tries to have the lock
@@ -99,7 +100,7 @@ class PosixFiles:
         final = self.url(path)
         folder, name = os.path.split(final)
         os.makedirs(folder, exist_ok=True)
-        new = os.path.join(folder, f"_new-{name}")
+        new = os.path.join(folder, f"{DRAFT}{name}")
         try:
             with open(new, "wb") as file:
                 file.write(content)
@@ -169,7 +170,7 @@ class PosixFiles:
 
     def link(self, paths: Iterable[str], folder: str) -> None:
         parent, name = os.path.split(folder)
-        new = os.path.join(parent, f"_new-{name}")
+        new = os.path.join(parent, f"{DRAFT}{name}")
         self.remove(new)
         try:
             os.makedirs(self.url(new))

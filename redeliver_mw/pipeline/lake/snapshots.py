@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import LakeError
-from ..files import Files
+from ..files import DRAFT, Files
 from ..head import Head, LostRace, lost, read_head, swap_head
 from ..manifests import (
     FOLDER as MANIFESTS,
@@ -137,6 +137,10 @@ def remove_dead(files: Files, now: Snapshot) -> None:
     for run in listed - named:
         if base_of(run) is not None and is_dead(run, generation):
             files.remove(f"{MANIFESTS}/{run}.json")
+    for entry in files.entries(MANIFESTS):  # drafts, which a killed writer of a folder leaves
+        run = entry.name.removeprefix(DRAFT).removesuffix(".json")
+        if entry.name.startswith(DRAFT) and base_of(run) is not None and is_dead(run, generation):
+            files.remove(f"{MANIFESTS}/{entry.name}")
     for name, path in _runs(files, FOLDER):
         base = base_of(name.partition("-")[2])
         if base is not None and base < generation - 2 and path != now.head.manifest:
