@@ -265,6 +265,20 @@ def end_operation(
         _set(connection, operation_id, state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
 
 
+def end_run(store: Store, operation: Operation, state: OperationState, why: str = "") -> None:
+    """Record that this process's run of an operation has ended, or is paused. Raises StoreError.
+
+    What others have written meanwhile stays: that it is paused or cancelled, or that another process runs it.
+    """
+    columns = operations.c
+    mine = columns.operation_id == operation.operation_id, columns.run == operation.run, columns.state == "running"
+    ended = None if state == "paused" else now_us()
+    with store.writing() as connection:
+        connection.execute(
+            update(operations).where(*mine).values(state=state, why=clean(why)[:WHY_CHARS], ended_us=ended)
+        )
+
+
 # -- what others do with operations -----------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ from .operation import (
     Operation,
     check_run,
     claim_letters,
-    end_operation,
+    end_run,
     find_operation,
     now_us,
     record_results,
@@ -183,7 +183,7 @@ def _abandon(store: Store, operation: Operation, error: BaseException, who: str)
         is_denied = isinstance(error, ConfigError) or getattr(error, "code", "") == "letter-changed"
         if find_operation(store, operation.operation_id).run == operation.run:
             is_over = LetterEdit.of(operation) is not None and is_denied
-            end_operation(store, operation.operation_id, "cancelled" if is_over else "paused", why)
+            end_run(store, operation, "cancelled" if is_over else "paused", why)
         entry = AuditEntry(
             who=who or operation.who,
             what=KIND,
@@ -549,7 +549,8 @@ class StoreReplayRun:
             state = "done" if not (left or in_doubt) else "paused"
             if state == "done" and stopped == INTERRUPTED:
                 stopped = ""  # nothing was left to interrupt
-            end_operation(self._store, self._id, state, stopped)
+            end_run(self._store, self._operation, state, stopped)
+            state = state_of(self._store, self._id)  # somebody may have cancelled it in this moment
         if state in ("done", "cancelled"):
             with self._store.writing() as connection:
                 if state == "cancelled":

@@ -22,7 +22,7 @@ from .operation import (
     Operation,
     PlannedLetter,
     claim_letters,
-    end_operation,
+    end_run,
     find_operation,
     now_us,
     pending_letters,
@@ -69,7 +69,7 @@ def run_planned(
         why = error.message if isinstance(error, RedeliverError) else str(error) or type(error).__name__
         with suppress(StoreError):
             if find_operation(store, operation.operation_id).run == operation.run:
-                end_operation(store, operation.operation_id, "failed", why)
+                end_run(store, operation, "failed", why)
                 write_audit(store, entry_of(find_operation(store, operation.operation_id), who=who))
         raise
     ended = find_operation(store, operation.operation_id)
@@ -137,9 +137,9 @@ def _run(
             return
         planned: Sequence[PlannedLetter] = pending_letters(store, operation.operation_id, batch, after)
         if not planned:
-            return end_operation(store, operation.operation_id, "done")
+            return end_run(store, operation, "done")
         if stop.is_set():
-            return end_operation(store, operation.operation_id, "paused", INTERRUPTED)
+            return end_run(store, operation, "paused", INTERRUPTED)
         if batch_bytes is not None:
             planned = _bounded(store, planned, batch_bytes)
         with store.writing() as connection:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ from redeliver_mw.operations.operation import (
     LetterResult,
     claim_letters,
     end_operation,
+    end_run,
     now_us,
     pending_letters,
     plan_operation,
@@ -39,8 +42,8 @@ def filled(store: Store, number: int = 10) -> None:
     put(store, *(letter(b"%d" % n, {"n": str(n % 2)}, copy_id=f"copy-{n:02d}") for n in range(number)))
 
 
-def planned(store: Store, **wanted: object) -> Operation:
-    return plan_operation(store, "replay", Selection(**wanted), options={"rate": 5})  # type: ignore[arg-type] # of names
+def planned(store: Store, **wanted: Any) -> Operation:
+    return plan_operation(store, "replay", Selection(**wanted), options={"rate": 5})
 
 
 def test_an_operation_means_the_letters_that_were_there_when_it_was_planned(store: Store) -> None:
@@ -128,6 +131,29 @@ def test_a_paused_operation_goes_on_and_a_cancelled_one_does_not(store: Store) -
         with pytest.raises(StoreError) as caught:
             change(store, operation.operation_id)
         assert caught.value.code == "operation-over"
+
+
+@pytest.mark.parametrize("change", [pause_operation, cancel_operation])
+def test_the_end_of_a_run_does_not_undo_what_somebody_else_has_just_said(
+    store: Store, change: Callable[[Store, str], Operation]
+) -> None:
+    filled(store)
+    operation = take_operation(store, planned(store).operation_id)
+    said = change(store, operation.operation_id).state
+    end_run(store, operation, "done")
+    assert find_operation(store, operation.operation_id).state == said
+
+
+def test_the_end_of_a_run_that_another_process_has_taken_over_changes_nothing(store: Store) -> None:
+    filled(store)
+    lost = take_operation(store, planned(store).operation_id)
+    with store.writing() as connection:
+        connection.execute(operations.update().values(pid=2**22 + 1))
+    taken = take_operation(store, lost.operation_id)
+    end_run(store, lost, "paused", "interrupted")
+    assert find_operation(store, lost.operation_id).state == "running"
+    end_run(store, taken, "done")
+    assert find_operation(store, lost.operation_id).state == "done"
 
 
 def test_an_operation_is_found_by_the_beginning_of_its_id(store: Store) -> None:
