@@ -91,9 +91,9 @@ class TrackedDeliveries:
         if nameless:
             delivery.own_key = key
         ledger = self._ledgers[delivery.destination]
-        known: str | None = identity.ledger_key(key, past)
-        expected = known in ledger.back
-        entry, same = _entry(ledger, identity.ledger_key(key, past), key, delivery, past)
+        known: str | None = (entry_key := identity.ledger_key(key, past))
+        expected = entry_key in ledger.back
+        entry, same = _entry(ledger, entry_key, key, delivery, past)
         if entry is None:
             known = None
         else:

@@ -46,9 +46,13 @@ class Wire:
         self._numbers = itertools.count(1)
         self.frames: list[tuple[bytes, Headers, bytes]] = []
         hello = f"CONNECT\naccept-version:1.2\nhost:x\nlogin:{broker.user}\npasscode:{broker.password}\n\n\0"
-        self._socket.sendall(hello.encode())
-        if (frame := self.next(10.0))[0] != b"CONNECTED":
-            raise ConnectionError(repr(frame))
+        try:
+            self._socket.sendall(hello.encode())
+            if (frame := self.next(10.0))[0] != b"CONNECTED":
+                raise ConnectionError(repr(frame))
+        except BaseException:
+            self._socket.close()
+            raise
 
     def say(self, command: bytes, lines: list[bytes], body: bytes = b"") -> str:
         """Send, wait for the receipt; what an ERROR or the end of the connection says instead."""

@@ -8,7 +8,7 @@ import gzip
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -69,7 +69,8 @@ def collecting(wait: float = 0.0) -> Iterator[Collector]:
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(answer)
+            with suppress(ConnectionError):  # an exporter that was shut down does not wait for it
+                self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None: ...
 

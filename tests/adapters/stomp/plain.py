@@ -39,8 +39,12 @@ class Plain:
         self.frames: list[Seen] = []
         more = f"client-id:{client_id}\n" if client_id else ""
         hello = f"CONNECT\naccept-version:1.2\nhost:x\nlogin:{broker.user}\npasscode:{broker.password}\n{more}\n\0"
-        self._socket.sendall(hello.encode())
-        assert self._next(patience).command == "CONNECTED"
+        try:
+            self._socket.sendall(hello.encode())
+            assert self._next(patience).command == "CONNECTED"
+        except BaseException:  # the broker was killed meanwhile, or refuses
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         self._socket.close()
