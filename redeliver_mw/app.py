@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import TracerProvider
 
+    from .notifications.notifier import Notifier
+    from .notifications.option import Notify, NotifyFn
     from .telemetry.prometheus import PrometheusMetrics
     from .telemetry.traces import Traces
 
@@ -91,6 +93,9 @@ class App:
       elsewhere; None: there are none.
     - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options;
       None: there are none.
+    - `notify`: the URL of a webhook, or a function, for a notification when dead letters, new failures, an open breaker
+      or a paused source begin, and one when they are over; or a Notify with options; None: there are none.
+    - `notify_secret`: what signs notifications to a webhook; else the variable `REDELIVER_NOTIFY_SECRET`.
 
     Raises ConfigError for an option that cannot be used, and PolicyError for a policy that cannot be read.
     """
@@ -120,6 +125,8 @@ class App:
         app_name: str | None = None,
         metrics: str | PrometheusMetrics | None = None,
         traces: bool | TracerProvider | Traces | None = None,
+        notify: str | NotifyFn | Notify | None = None,
+        notify_secret: str | None = None,
     ) -> None:
         """Take the options; nothing is connected, and nothing is read from the broker yet.
 
@@ -156,6 +163,8 @@ class App:
         self._tracing = trace_sinks(traces)
         self._sinks: list[TelemetrySink] = []
         self._metrics = AppMetrics(metrics)
+        self._notify_secret = notify_secret
+        self._notifier = self._notifier_for(notify)
         self._checked: Callable[[], object] | None = None
         self._adapter: Adapter | None = None  # set early if its capabilities were needed before the start
         self._engine: Engine | None = None
@@ -250,6 +259,20 @@ class App:
         Raises MissingExtra without opentelemetry-api.
         """
         self._tracing = self._tracing or trace_sinks(True)
+
+    def notified(self, url: str) -> None:
+        """Send notifications to this webhook, whatever the App has for `notify=`. Before the start.
+
+        Raises ConfigError for a URL that cannot be a webhook's, and if there is no secret.
+        """
+        self._notifier = self._notifier_for(url)
+
+    def _notifier_for(self, notify: object) -> Notifier | None:
+        if notify is None and not self._notify_secret:
+            return None
+        from .notifications.notifier import notifier_for
+
+        return notifier_for(notify, self._notify_secret, self._settings.app_name)
 
     @property
     def sources(self) -> list[Destination]:
@@ -352,17 +375,23 @@ class App:
             hooks=self._hooks,
             checked=self._checked,
             drive=drive,
-            telemetry=TelemetryHook([*self._metrics.sinks, *self._tracing, *self._sinks]),
+            telemetry=TelemetryHook([*self._metrics.sinks, *self._tracing, *self._notify_sinks(), *self._sinks]),
         )
         if self._given_up:
             self._engine.give_up()
         try:
             self._metrics.start()
             self._engine.start()
+            if self._notifier is not None:
+                later = None if drive is None else adapter.call_later
+                self._notifier.start(clock, self._settings.operations, later)
         except BaseException:
             self._engine = None
             self._metrics.close()
             raise
+
+    def _notify_sinks(self) -> list[TelemetrySink]:
+        return [] if self._notifier is None else [self._notifier.sink]
 
     def _findings(self) -> list[str]:
         """Return what is to be logged about the policies. Raises PolicyError for a policy that is refused."""
@@ -390,6 +419,8 @@ class App:
                 if self._engine is None:
                     raise ConfigError("the app is not started", cure="Call start() first", code="app-state")
                 self._report = self._engine.stop(self.stop_timeout if timeout is None else timeout)
+                if self._notifier is not None:
+                    self._notifier.close()
                 self._metrics.close()
                 self._over.set()
             return self._report

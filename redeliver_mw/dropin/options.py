@@ -34,6 +34,7 @@ from .limbo import DropinLimbo
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from ..notifications.option import Notify, NotifyFn
     from ..telemetry.prometheus import PrometheusMetrics
     from ..telemetry.traces import Traces
 
@@ -56,6 +57,9 @@ class DropinKeywords(TypedDict, total=False):
       the address, or a PrometheusMetrics that is served elsewhere.
     - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
     - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
+    - `notify`: the URL of a webhook, or a function, for a notification when dead letters, new failures or a paused
+      source begin, and one when they are over, for all wrappers of this process that name it; or a Notify with options.
+    - `notify_secret`: what signs notifications to a webhook; else the variable `REDELIVER_NOTIFY_SECRET`.
     - `limbo`: the URL of a database for what is to wait longer than can be held here or at the broker; needs
       `publisher=`, over which it goes out when it is due.
     - `crash_safe`: refused; an App has it.
@@ -73,6 +77,8 @@ class DropinKeywords(TypedDict, total=False):
     settle: WhenSettled | None
     hold_max: int
     metrics: str | PrometheusMetrics | None
+    notify: str | NotifyFn | Notify | None
+    notify_secret: str | None
 
 
 class DropinOptions:
@@ -94,6 +100,8 @@ class DropinOptions:
         log_failures: bool = True,
         metrics: str | PrometheusMetrics | None = None,
         traces: object = None,
+        notify: object = None,
+        notify_secret: str | None = None,
         sinks: Sequence[TelemetrySink] = (),
     ) -> None:
         if crash_safe:
@@ -111,7 +119,8 @@ class DropinOptions:
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
         tracing = trace_sinks(traces)
         self.traced = bool(tracing)
-        self.telemetry = TelemetryHook([*metrics_sinks(metrics), *tracing, *sinks])
+        notifying = _notifying(notify, notify_secret, self.app_name)
+        self.telemetry = TelemetryHook([*metrics_sinks(metrics), *tracing, *notifying, *sinks])
         self.limbo = _limbo(limbo, publisher, self.app_name, self.telemetry)
         self.host = socket.gethostname()
         self.failures = FailureLog(SystemClock()) if log_failures_option(log_failures) else None
@@ -168,6 +177,14 @@ class DropinOptions:
             ways,
             Provenance(source, self.app_name, self.host, policy.text, policy.version, policy.language),
         )
+
+
+def _notifying(notify: object, secret: str | None, app_name: str) -> list[TelemetrySink]:
+    if notify is None and not secret:
+        return []
+    from ..notifications.wrappers import notify_sinks
+
+    return notify_sinks(notify, secret, app_name)
 
 
 def _limbo(url: str | None, publisher: str | None, app_name: str, telemetry: TelemetryHook) -> DropinLimbo | None:
