@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one process of `run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT REPORTS LINE N OF`.
 
-Started by the supervisor, never by people. REPORTS is `silent`, or those of `health,metrics,traces` that are wanted.
-The process imports the App again, consumes its share, and reports its state on the line; `traces` are no report: the
-process itself makes them. The supervisor prints messages for people, each once.
+Started by the supervisor, never by people. REPORTS is `silent`, or those of `health,metrics,traces,notify` that are
+wanted. The process imports the App again, consumes its share, and reports its state on the line; `traces` and `notify`
+are no reports: the process itself makes spans, and sends notifications. The supervisor prints messages for people, each
+once.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from .exit_codes import verdict
 from .logs import LogFormat, show_logs
 
 REPORT_EVERY = 1.0  # seconds
+NOTIFY_VARIABLE = "REDELIVER_CHILD_NOTIFY"  # the URL of the webhook for `notify`
 
 
 @dataclass(slots=True)
@@ -56,11 +59,16 @@ class Reporter:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Report from now on, on a thread of its own. Raises MissingExtra without what metrics or traces need."""
+        """Report from now on, on a thread of its own.
+
+        Raises MissingExtra without what metrics or traces need, and ConfigError for a webhook that cannot be used.
+        """
         if "metrics" in self._wanted:
             self._app.measured()
         if "traces" in self._wanted:
             self._app.traced()
+        if "notify" in self._wanted:
+            self._app.notified(os.environ[NOTIFY_VARIABLE])
         if self._wanted & {"health", "metrics"}:
             threading.Thread(target=self._work, name="redeliver-report", daemon=True).start()
 

@@ -67,11 +67,11 @@ def beginning_text(data: Mapping[str, Any]) -> str:
 
 
 def end_text(data: Mapping[str, Any], seconds: float) -> str:
-    """Return the sentence about an outage that is over."""
-    after = f"recovered; the outage took {_duration(seconds)}"
-    dead = counted(data["dead_letters"], "dead letter") if data["dead_letters"] else "no dead letter"
+    """Return the sentence about an outage that is over, of which first and last trouble were so many seconds apart."""
     failures = counted(data["failures"], "failed attempt")
-    return f"{data['app']}: {_sources(data)}: {after}, with {failures} and {dead}{_alone(data)}"
+    dead = counted(data["dead_letters"], "dead letter") if data["dead_letters"] else "no dead letter"
+    what = f"recovered: {failures} and {dead} within {_duration(seconds)}"
+    return f"{data['app']}: {_sources(data)}: {what}{_alone(data)}"
 
 
 def _sources(data: Mapping[str, Any]) -> str:
@@ -96,6 +96,6 @@ def _alone(data: Mapping[str, Any]) -> str:
 def _duration(seconds: float) -> str:
     """Return a length of time for people: `40 s`, `12 min`, `3 h 5 min`."""
     if seconds < 100:
-        return f"{seconds:.0f} s"
+        return f"{max(1.0, seconds):.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -20,7 +20,8 @@ from tenacity import (
     sleep_using_event,
     stop_after_delay,
     stop_when_event_set,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 
 from ..errors import ERROR_CODE, RedeliverError, counted
@@ -121,6 +122,8 @@ class NotificationSender:
                 self._busy_since = time.monotonic()
             try:
                 self._send_one(notification)
+            except Exception:  # a bug of ours must not end the notifications
+                log.exception("%s: this is a bug; going on with the next notification", self._target.name)
             finally:
                 with self._changed:
                     self._busy_since = None
@@ -149,7 +152,7 @@ class NotificationSender:
     def _tried(self, notification: Notification) -> bool:
         trying = Retrying(
             stop=stop_after_delay(TRY_FOR) | stop_when_event_set(self._closing),
-            wait=wait_exponential_jitter(FIRST_PAUSE, LONGEST_PAUSE),
+            wait=wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE) + wait_random(0, FIRST_PAUSE),
             sleep=sleep_using_event(self._closing),
             before_sleep=self._failed,
             retry_error_callback=self._failed,

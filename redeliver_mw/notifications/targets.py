@@ -77,7 +77,7 @@ class Webhook:
 
     def __init__(self, url: str, secret: str | None) -> None:
         """Take the URL, and the secret that signs. Raises ConfigError for a URL or a secret that cannot be used."""
-        parts = _parsed(url)
+        parts = check_webhook(url)
         self.name = f"{parts.scheme}://{parts.netloc}"  # the path of a webhook is often a secret
         self._url = url
         self._key = _key(secret, self.name)
@@ -134,7 +134,7 @@ class Webhook:
         return self._opener
 
 
-def _parsed(url: str) -> SplitResult:
+def check_webhook(url: str) -> SplitResult:
     """Return the parts of a webhook's URL. Raises ConfigError if it cannot be one."""
     cure = "Write https://HOST/PATH, or give a function"
     try:
