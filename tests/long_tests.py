@@ -104,6 +104,18 @@ LONG = [
         "",
         "it kills a process and waits for the next one; two Apps on a broker in memory stay",
     ),
+    LongTest(
+        "notifications/test_shared.py",
+        "*",
+        r"postgresql",
+        "what an App does with the store; the reading and writing itself is tested in test_shared_outages",
+    ),
+    LongTest(
+        "notifications/test_shared.py",
+        "test_the_webhook_of_the_command_line_is_that_of_all_processes_and_in_no_process_list",
+        "",
+        "it starts three processes; the option itself is tested in one",
+    ),
     LongTest("conventions/test_pika_conventions.py", "*", OLDER, OTHERS_SAME),
     LongTest(
         "dead_letters/test_foreign_clients.py",

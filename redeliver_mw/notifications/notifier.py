@@ -115,10 +115,13 @@ class Notifier:
             self._shared = Shared(store, self._app)
         self._is_started = True
         if later is not None:
-            self._sender = NotificationSender(self._target, inline=True)
             self._timer = SingleTimer(later, self._run_driven)
+            # With a store, what has arrived is written at once, so that no other process sends it again.
+            done = None if self._shared is None else self._wake_driven
+            self._sender = NotificationSender(self._target, done, inline=True)
             self.sink.wake = self._wake_driven
             return self._run_driven()
+        self._sender = NotificationSender(self._target, None if self._shared is None else self._wake)
         self.sink.wake = self._wake
         self._thread = threading.Thread(target=self._work, name="redeliver-notify", daemon=True)
         self._thread.start()
@@ -167,7 +170,11 @@ class Notifier:
     def _run_driven(self) -> None:
         self._woken.clear()
         rest = self.run_once()
-        if self._timer is not None and rest is not None and not self._closing.is_set():
+        if self._timer is None or self._closing.is_set():
+            return
+        if self._woken.is_set():
+            self._timer.set(0.0)
+        elif rest is not None:
             self._timer.set(rest)
 
     def run_once(self, *, leaving: bool = False) -> float | None:

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from tenacity import (
@@ -39,11 +40,15 @@ SLOW: Final = 30.0  # seconds after which a function that has not returned is lo
 class NotificationSender:
     """Sends notifications to one target. Thread-safe.
 
-    `inline`: a function is called at once, on the caller's thread, because a test drives the clock.
+    `done` is called when a notification has arrived, or was given up. `inline`: a function is called at once, on the
+    caller's thread, because a test drives the clock.
     """
 
-    def __init__(self, target: NotificationTarget, *, inline: bool = False) -> None:
+    def __init__(
+        self, target: NotificationTarget, done: Callable[[], object] | None = None, *, inline: bool = False
+    ) -> None:
         self._target, self._inline = target, inline and not target.retries
+        self._tell = done
         self._waiting: deque[Notification] = deque()
         self._done: set[str] = set()
         self._changed = threading.Condition()
@@ -137,6 +142,8 @@ class NotificationSender:
         if arrived or not self._closing.is_set():
             with self._changed:
                 self._done.add(notification.id)
+            if self._tell is not None:
+                self._tell()
 
     def _called(self, notification: Notification) -> bool:
         try:

@@ -121,12 +121,11 @@ class SharedOutages:
         self._is_open = False
 
     def _replace(self, connection: Connection, version: int, state: str, at_us: int) -> bool:
-        if version == 0:
-            values = {"app": self._app, "version": 1, "state": state, "changed_us": at_us}
-            inserted = _insert(connection, outages).values(values).on_conflict_do_nothing()
-            return bool(connection.execute(inserted).rowcount)
-        mine = (outages.c.app == self._app) & (outages.c.version == version)
-        changed = update(outages).where(mine).values(version=version + 1, state=state, changed_us=at_us)
+        if version == 0:  # nobody has written yet: whoever changes this row is the first
+            row = {"app": self._app, "version": 0, "state": "", "changed_us": at_us}
+            connection.execute(_insert(connection, outages).values(row).on_conflict_do_nothing())
+        read = (outages.c.app == self._app) & (outages.c.version == version)
+        changed = update(outages).where(read).values(version=version + 1, state=state, changed_us=at_us)
         return bool(connection.execute(changed).rowcount)
 
     def _open(self) -> None:
