@@ -57,6 +57,8 @@ def redelivering(
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
     - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
+    - `notify`, `notify_secret`: the URL of a webhook and what signs for it, or a function, for a notification of an
+      outage and one of its end; or a Notify with options.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default, and with `callback`, the callback's own `basic_ack`, `basic_nack` or `basic_reject` settles
       the message, whenever it comes, also from `add_callback_threadsafe`; returning alone settles nothing. With

@@ -287,6 +287,8 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not recorded one by one.
     - `traces`: True for spans by OpenTelemetry's global tracer provider, a TracerProvider, or a Traces with options.
+    - `notify`, `notify_secret`: the URL of a webhook and what signs for it, or a function, for a notification of an
+      outage and one of its end; or a Notify with options.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: by default as the handler's `auto_accept` says: with True, returning is success; with False, the code's
       own accept, release or reject of `event.delivery` settles the message, whenever and from whichever thread it
