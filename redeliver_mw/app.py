@@ -314,6 +314,8 @@ class App:
         """Make a stop that is under way stop waiting. Safe in a signal handler."""
         if self._engine is not None and self._engine.runner is not None:
             self._engine.runner.hurry()
+        if self._notifier is not None:
+            self._notifier.hurry()
 
     def url_option(self, name: str) -> str | None:
         """Return an option of the broker URL, or None."""

@@ -32,6 +32,7 @@ MOST_SOURCES: Final = 50  # of one outage
 MOST_ERRORS: Final = 50  # of one outage
 MOST_BLOCKS: Final = 500
 MOST_QUEUED: Final = 50
+MOST_ENDED: Final = 100  # ids that are remembered
 SHOWN_SOURCES: Final = 20  # in a notification
 SHOWN_ERRORS: Final = 10
 CLAIM_US: Final = 60_000_000  # for how long a process is believed to send a notification, or to have a breaker open
@@ -249,16 +250,19 @@ class OutageGroups:
     def from_json(
         cls, text: str, rules: GroupingRules, origin: NotificationOrigin, new_id: Callable[[], str]
     ) -> OutageGroups:
-        """Return the state that a text holds; of an empty text, the state without an outage."""
+        """Return the state that a text holds; of a text that is empty, or not ours, the state without an outage."""
         made = cls(rules, origin, new_id)
-        if text:
-            state: Mapping[str, Any] = json.loads(text)
-            made.outages = [_outage(one) for one in state["outages"]]
-            made.queued = [
+        try:
+            state: Mapping[str, Any] = json.loads(text) if text else {"outages": [], "queued": [], "blocks": {}}
+            outages = [_outage(one) for one in state["outages"]]
+            queued = [
                 QueuedNotification(**{**one, "notification": Notification(**one["notification"])})
                 for one in state["queued"]
             ]
-            made._blocks = dict(state["blocks"])
+            blocks = {str(key): int(until) for key, until in state["blocks"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError):  # of another version, or written by hand
+            return made
+        made.outages, made.queued, made._blocks = outages, queued, blocks
         return made
 
     # -- news ---------------------------------------------------------------------------------------
@@ -370,7 +374,7 @@ class OutageGroups:
             elif outage.announced and not news.leaving and self._is_over(outage, now_us):
                 made.append(self._notification(outage, now_us, "recovered"))
                 self.outages.remove(outage)
-                self.ended.append(outage.outage_id)
+                self.ended = [*self.ended, outage.outage_id][-MOST_ENDED:]
         return made
 
     def _is_over(self, outage: Outage, now_us: int) -> bool:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -36,8 +38,10 @@ WARM_UP: Final = 600.0  # seconds after the start in which no failure is new, wi
 REMEMBERED: Final = 10_000  # fingerprints; with more of them none is new
 LOOK_EVERY: Final = 10.0  # seconds from one look into the store to the next, and at a slow function
 SHORTEST_REST: Final = 0.5  # seconds from one turn to the next
-TRIES: Final = 20  # to write, while other processes write too
+TRIES: Final = 30  # to write, while other processes write too
+LONGEST_TURN: Final = 0.5  # seconds to the last of these tries from the one before
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds from an error of the store to the next try
+MISSING: Final = "store-file-missing"
 PATIENCE: Final = 2.0  # seconds that a stop waits for notifications
 
 Later = Callable[[float, Callable[[], None]], Cancel]
@@ -140,6 +144,10 @@ class Notifier:
             self._thread.join(2 * PATIENCE)
         return None
 
+    def hurry(self) -> None:
+        """Make a `close` that is under way stop waiting. Safe in a signal handler."""
+        self._sender.hurry()
+
     def _wake(self) -> None:
         if not self._woken.is_set():
             self._woken.set()
@@ -216,6 +224,8 @@ class Notifier:
                 return self._through_store(shared, trouble, now, leaving=leaving)
             except RedeliverError as error:
                 self._failed(error, now)
+                if error.code != MISSING:  # a new connection would make a new file in the place of the missing one
+                    shared.close()
         return self._alone(trouble, now, leaving=leaving)
 
     def _through_store(
@@ -224,7 +234,8 @@ class Notifier:
         """Take the news into the outages of all processes. Raises RedeliverError, with nothing taken."""
         unknown = self._known.unknown(trouble.failures)
         asked = unknown | self._known.unwritten
-        for _ in range(TRIES):
+        for number in range(TRIES):
+            time.sleep(random.uniform(0, LONGEST_TURN * number / TRIES))  # so as not to be in step with the others
             version, before = shared.read()
             groups = OutageGroups.from_json(before, self._rules, self._origin("store"), _new_id)
             read_ids = frozenset(one.outage_id for one in groups.outages)

@@ -18,7 +18,6 @@ import hmac
 import inspect
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -111,7 +110,7 @@ class Webhook:
         signature = base64.b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode()
         return {
             "Content-Type": "application/json",
-            "User-Agent": f"redeliver-mw/{version('redeliver-mw')}",
+            "User-Agent": "redeliver-mw",
             "webhook-id": notification_id,
             "webhook-timestamp": str(at),
             "webhook-signature": f"v1,{signature}",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+from collections.abc import Hashable
 from typing import Final
 
 from ..clock import SystemClock
@@ -27,7 +28,8 @@ def notify_sinks(given: object, secret: str | None, app: str) -> list[TelemetryS
     if found is None:
         return []
     notify, target = found
-    key = notify, secret, app
+    to = notify.to if isinstance(notify.to, Hashable) else id(notify.to)
+    key = to, notify.quiet, notify.gather, secret, app
     with _making:
         if key not in _notifiers:
             _notifiers[key] = _waiting(Notifier(notify, target, app))

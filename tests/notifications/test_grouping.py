@@ -218,6 +218,15 @@ def test_a_line_for_people_has_no_secret_no_control_character_and_an_end() -> No
     assert len(one_line("ü" * 10_000).encode()) <= LINE_BYTES
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "17", '{"outages":[{"new":1}],"queued":[],"blocks":{}}', '{"outages":[]}']
+)
+def test_a_state_that_cannot_be_read_is_begun_anew(text: str) -> None:
+    one = Process([text])
+    one.at(0, dead(0))
+    assert types(one.at(2)) == ["dead-letter"]
+
+
 # -- several processes -------------------------------------------------------------------------------
 
 

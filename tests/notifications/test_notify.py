@@ -9,11 +9,13 @@ import functools
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy, Reject
+from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.flow.breaker import Breaker
 from redeliver_mw.memory import register_broker
@@ -414,7 +416,28 @@ def test_the_secret_may_come_from_the_environment(receiver: Receiver, monkeypatc
         receiver.until(1)
 
 
-def test_a_settings_file_names_the_webhook(receiver: Receiver, tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("hooks.example", "error: notify: it is no http or https URL. "),
+        ("env:NO_SUCH_HOOK", "error: --notify: the variable 'NO_SUCH_HOOK' is not set. "),
+        (
+            "http://hooks.example/",
+            "error: http://hooks.example: notifications to a webhook are signed, and there is no ",
+        ),
+    ],
+)
+def test_a_wrong_webhook_of_the_command_line_is_one_error(
+    given: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("REDELIVER_NOTIFY_SECRET", raising=False)
+    (tmp_path / "notified_shop.py").write_text('from redeliver_mw import App\n\napp = App("memory://")\n')
+    monkeypatch.chdir(tmp_path)
+    assert run(["run", "notified_shop:app", "--notify", given]) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_settings_file_names_the_webhook(receiver: Receiver, tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_text(f'[tool.redeliver.app]\nurl = "memory://"\nnotify = "{receiver.url}"\n')
     app = App.from_config(file, notify_secret=SECRET)

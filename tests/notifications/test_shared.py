@@ -119,6 +119,20 @@ def test_while_the_store_is_away_each_process_notifies_by_itself_and_says_so(
     assert len(texts) == 4
 
 
+def test_a_store_that_was_made_anew_is_used_at_once(tmp_path: Path) -> None:
+    got: list[Notification] = []
+    file = tmp_path / "store.db"
+    with process(f"sqlite:///{file}", got) as first:
+        first.advance(2)
+        for made in tmp_path.glob("store.db*"):
+            made.unlink()
+        with process(f"sqlite:///{file}", got):
+            first.advance(100)
+            first.send("orders", "refused")
+            first.advance(5)
+    assert [(one.type, one.data["scope"]) for one in got] == [("dead-letter", "store")]
+
+
 def test_an_open_breaker_of_one_process_is_one_outage_of_all(url: str) -> None:
     got: list[Notification] = []
     options = {"breaker": Breaker(min_calls=2), "policy": RedeliveryPolicy(99, 1.0)}
