@@ -28,7 +28,7 @@ def test_an_outage_on_a_broker_is_one_notification_and_its_end_another(rabbitmq4
     with receiving() as receiver:
         app = App(
             rabbitmq43.url,
-            policy=RedeliveryPolicy(2, 0.2, dead_letter="queue:notified.dead"),
+            policy=RedeliveryPolicy(1, dead_letter="queue:notified.dead"),
             breaker=Breaker(min_calls=20, open_for=0.5),
             app_name="shop",
             notify=Notify(receiver.url, quiet=2.5, gather=1.0),
