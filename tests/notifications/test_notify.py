@@ -275,9 +275,9 @@ def test_a_webhook_that_never_answers_holds_up_nothing(
         assert eventually(lambda: bool(warnings(caplog)))
     assert time.monotonic() - begun < 10
     texts = warnings(caplog)
-    assert sum("it does not answer within" in text for text in texts) == 1
-    assert len(texts) == 3, texts  # and that the oldest are dropped, and what could not be sent before the end
-    assert "the oldest are dropped" in texts[1]
+    assert len(texts) == 3, texts
+    for part in ("it does not answer within", "the oldest are dropped"):  # of two threads, either may be first
+        assert sum(part in text for text in texts[:2]) == 1
     assert texts[2].endswith("notifications could not be sent before the end")
 
 
