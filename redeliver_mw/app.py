@@ -263,7 +263,7 @@ class App:
     def notified(self, url: str) -> None:
         """Send notifications to this webhook, whatever the App has for `notify=`. Before the start.
 
-        Raises ConfigError for a URL that cannot be a webhook's, and if there is no secret.
+        Raises ConfigError for a URL that cannot be a webhook's, or a secret that cannot sign.
         """
         self._notifier = self._notifier_for(url)
 

@@ -77,6 +77,10 @@ class Notify:
             raise ConfigError(
                 "it is no text", where=SECRET_OPTION, cure="Give the secret as a str", code="notify-secret"
             )
+        if secret == "":
+            raise ConfigError(
+                "it is empty", where=SECRET_OPTION, cure="Give the secret, or leave it out", code="notify-secret"
+            )
         if isinstance(self.to, str):
             return Webhook(self.to, secret or os.environ.get(VARIABLE))
         if secret:

@@ -6,7 +6,7 @@ A webhook gets a POST with the notification as JSON, and with the headers of Sta
 
     webhook-id: 5f0c…                      the same at each try
     webhook-timestamp: 1767225600          when it was sent, in seconds since 1970
-    webhook-signature: v1,K5oZfzN95Z9UVu…  HMAC-SHA256 of `ID.TIMESTAMP.BODY`, in base64
+    webhook-signature: v1,K5oZfzN95Z9UVu…  HMAC-SHA256 of `ID.TIMESTAMP.BODY`, in base64; only with a secret
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Webhook:
     retries = True
 
     def __init__(self, url: str, secret: str | None) -> None:
-        """Take the URL, and the secret that signs. Raises ConfigError for a URL or a secret that cannot be used."""
+        """Take the URL, and the secret that signs, if any. Raises ConfigError for one that cannot be used."""
         parts = check_webhook(url)
         self.name = f"{parts.scheme}://{parts.netloc}"  # the path of a webhook is often a secret
         self._url = url
-        self._key = _key(secret, self.name)
+        self._key = _key(secret) if secret else None
         self._opener: OpenerDirector | None = None
 
     def send(self, notification: Notification, /) -> None:
@@ -106,15 +106,17 @@ class Webhook:
 
     def headers(self, notification_id: str, body: bytes, at: int) -> dict[str, str]:
         """Return the headers of a request that is sent at a time, in seconds since 1970."""
-        signed = f"{notification_id}.{at}.".encode() + body
-        signature = base64.b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode()
-        return {
+        found = {
             "Content-Type": "application/json",
             "User-Agent": "redeliver-mw",
             "webhook-id": notification_id,
             "webhook-timestamp": str(at),
-            "webhook-signature": f"v1,{signature}",
         }
+        if self._key is not None:
+            signed = f"{notification_id}.{at}.".encode() + body
+            signature = base64.b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode()
+            found["webhook-signature"] = f"v1,{signature}"
+        return found
 
     def _failed(self, what: str) -> RedeliverError:
         return RedeliverError(what, where=self.name, code="notify-failed")
@@ -157,15 +159,8 @@ def check_webhook(url: str) -> SplitResult:
     return parts
 
 
-def _key(secret: str | None, where: str) -> bytes:
-    """Return the key for HMAC. Raises ConfigError if there is none."""
-    if not secret:
-        raise ConfigError(
-            "notifications to a webhook are signed, and there is no secret",
-            where=where,
-            cure=f"Give {SECRET_OPTION}=, or set {VARIABLE}",
-            code="notify-secret",
-        )
+def _key(secret: str) -> bytes:
+    """Return the key for HMAC. Raises ConfigError for a secret that cannot be one."""
     if not secret.startswith(STANDARD_PREFIX):
         return secret.encode()
     try:

@@ -378,8 +378,7 @@ async def _coroutine(notification: Notification) -> None:
         (Notify(cast(Any, 17)), None, "int is neither a URL nor a function"),
         (_coroutine, None, "a coroutine function would never be awaited"),
         (functools.partial(_coroutine), None, "a coroutine function would never be awaited"),
-        ("http://h/", None, "notifications to a webhook are signed, and there is no secret"),
-        ("http://h/", "", "notifications to a webhook are signed, and there is no secret"),
+        ("http://h/", "", "it is empty"),
         ("http://h/", "whsec_", "goes on in base64"),
         ("http://h/", "whsec_geheim!", "goes on in base64"),
         ("http://h/", b"geheim", "it is no text"),
@@ -395,6 +394,13 @@ def test_what_cannot_notify_is_refused(notify: Any, secret: Any, what: str, monk
         assert what in str(refused.value)
         assert refused.value.code in ("notify-target", "notify-secret")
         assert "geheim" not in str(refused.value)
+
+
+def test_a_webhook_without_a_secret_gets_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDELIVER_NOTIFY_SECRET", raising=False)
+    unsigned = Webhook("https://hooks.example/x", None).headers("one", b"{}", 1767225600)
+    assert set(unsigned) == {"Content-Type", "User-Agent", "webhook-id", "webhook-timestamp"}
+    assert "webhook-signature" in Webhook("https://hooks.example/x", SECRET).headers("one", b"{}", 1767225600)
 
 
 def _wrapper(notify: Any, secret: Any) -> Consumer:
@@ -421,10 +427,7 @@ def test_the_secret_may_come_from_the_environment(receiver: Receiver, monkeypatc
     [
         ("hooks.example", "error: notify: it is no http or https URL. "),
         ("env:NO_SUCH_HOOK", "error: --notify: the variable 'NO_SUCH_HOOK' is not set. "),
-        (
-            "http://hooks.example/",
-            "error: http://hooks.example: notifications to a webhook are signed, and there is no ",
-        ),
+        ("http://hooks .example/", "error: notify: the URL has characters that must be percent-encoded. "),
     ],
 )
 def test_a_wrong_webhook_of_the_command_line_is_one_error(
