@@ -41,6 +41,7 @@ from tests.brokers.pytest_support import (
     rabbitmq310,
 )
 from tests.long_tests import longest_first, mark
+from tests.processor_time import ProcessorTime
 from tests.storage.databases import file, postgres, url
 
 __all__ = [
@@ -63,6 +64,17 @@ __all__ = [
     "rabbitmq310",
     "url",
 ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--processor-time`."""
+    parser.addoption("--processor-time", action="store_true", help="which tests, files and fixtures take most of it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure where that was asked for."""
+    if config.getoption("--processor-time"):
+        config.pluginmanager.register(ProcessorTime())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -235,6 +235,9 @@ class RabbitMQ(OwnBroker):
             "ERL_ZFLAGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
             "ERL_CRASH_DUMP_SECONDS": "0",
             "RUNNING_UNDER_SYSTEMD": "true",  # the start script becomes the node instead of waiting beside it
+            # Without work a scheduler sleeps at once, instead of looking for some while others need the processor: a
+            # start of 3.10 takes a fifth less of its time, a confirmed message a tenth.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_DIST_PORT": str(self._dist),
             "RABBITMQ_MNESIA_BASE": f"{data}/mnesia",
