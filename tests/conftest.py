@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test may ask for."""
 
+import gc
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measure where that was asked for."""
     if config.getoption("--processor-time"):
         config.pluginmanager.register(ProcessorTime())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from the tests, which stay to the end: it takes a sixth of the collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -175,7 +175,8 @@ class RabbitMQ(OwnBroker):
         command = self._installed.argv(self.data, f"{_BIN}/rabbitmqctl", "-q", *words)
         env = [f"{name}={value}" for name, value in self._env.items()]  # sudo would not pass it on
         argv = [*self._installed.prefix, "env", "-i", *env, *command]
-        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60, cwd="/")
+        # On a machine with much else to do, one second of work has taken a minute.
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=240, cwd="/")
         if done.returncode:
             raise BrokerFailed(f"rabbitmqctl {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
