@@ -47,7 +47,7 @@ unexport VIRTUAL_ENV PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs unit brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs collected unit brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -61,14 +61,14 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
-	@$(STAGES) setup lint+types+imports+docs brokers unit+broker-tests spark-tests bench-small
+	@$(STAGES) setup lint+types+imports+docs+collected brokers unit+broker-tests spark-tests bench-small
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
 	@$(STAGES) test test-pythons long-tests infrastructure-tests conversions fuzz prove
 
 test-fast: ## the same without real brokers
-	@$(STAGES) setup lint+types+imports+docs unit
+	@$(STAGES) setup lint+types+imports+docs+collected unit
 
 test-pythons: ## the unit tests on each Python from 3.11 to 3.13 that is found here
 	@$(STAGES) $(foreach version,3.11 3.12 3.13,$(if $(shell .ci/find-python $(version)),unit-$(version)))
@@ -91,6 +91,10 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 	@rm -rf build/docs build/doctrees
 	$(VENV)/bin/python -m sphinx -b html -q -n -W --keep-going -d build/doctrees docs build/docs
 	@echo "the site begins with build/docs/index.html"
+
+# Each worker imports all tests. What they compile is kept, so that it is done once, and not by eight workers at a time.
+collected: $(READY) ## every test can be imported; it also compiles them
+	$(PYTEST) --collect-only -qq > /dev/null || { $(PYTEST) --collect-only -q | tail -n 60; false; }
 
 # They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark

@@ -250,6 +250,12 @@ LONG = [
         r"activemq518|rabbitmq310|activemq63-back|artemis244-forward|rabbitmq43-forward",
         PAIRS,
     ),
+    LongTest(
+        "simulation/test_simulation.py",
+        "test_nothing_is_lost_and_no_rule_is_broken_whatever_goes_wrong",
+        r"^1\d{4}$",
+        "ten thousand histories stay, and the mutants are caught in a hundred; `make prove` runs a million",
+    ),
     LongTest("test_demo.py", "test_the_demo_adds_up_on_rabbitmq", OLDER, OTHERS_SAME),
     LongTest("test_examples.py", "test_an_example_runs_on_rabbitmq", OLDER, OTHERS_SAME),
 ]

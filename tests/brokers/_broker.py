@@ -151,7 +151,7 @@ class OwnBroker(Broker):
         return [] if self.state == "stopped" else self._leash.pids()
 
     def alive(self) -> bool:
-        return bool(self.pids())
+        return self.state != "stopped" and self._leash.holds_any()
 
     def start(self) -> None:
         if self.state == "down":
@@ -184,7 +184,7 @@ class OwnBroker(Broker):
     def revive(self) -> None:
         if self.state == "paused":
             self.resume()
-        if self.state == "up" and not self.pids():
+        if self.state == "up" and not self.alive():
             self.state = "down"  # it fell over by itself
         self.start()
 

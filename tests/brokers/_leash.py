@@ -7,6 +7,7 @@ It reads one command a line from standard input and answers each with one line:
 
     run {"argv": […], "env": {…}, "log": "…"}   start a process -> its pid
     pids                                        what is alive -> "12 34"
+    any                                         whether something is alive, without a look at every process -> "yes"
     kill | stop | cont | term                   SIGKILL (till all are gone), SIGSTOP, SIGCONT, SIGTERM to all -> "ok"
 
 When standard input ends, or the owner is gone in whatever way (kill -9 included), everything is killed, the
@@ -72,6 +73,8 @@ def carry_out(line: str) -> str:
         return run(json.loads(rest))
     if word == "pids":
         return " ".join(map(str, living()))
+    if word == "any":
+        return "yes" if any_living() else "no"
     if word == "kill":
         kill_all()
     else:
@@ -118,6 +121,19 @@ def living(*, zombies: bool = False) -> list[int]:
         ours |= more
         more = {pid for pid, parent in parents.items() if parent in ours} - ours
     return sorted(ours if zombies else ours - dead)
+
+
+def any_living() -> bool:
+    """Return whether there are descendants, which are all children or children's children: no orphan is elsewhere.
+
+    It is asked for every running broker after every test.
+    """
+    reap()
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return bool(file.read().split())
+    except OSError:  # a kernel without that file
+        return bool(living())
 
 
 def send(number: int, pids: list[int]) -> None:

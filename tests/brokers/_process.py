@@ -44,6 +44,10 @@ class Leash:
         """The broker's living processes, helpers included."""
         return [int(pid) for pid in self._ask("pids").split()]
 
+    def holds_any(self) -> bool:
+        """Return whether one of them is alive."""
+        return self._ask("any") == "yes"
+
     def kill(self) -> None:
         """SIGKILL all of them; returns when they are gone. The data folder stays."""
         self._ask("kill")

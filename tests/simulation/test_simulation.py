@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""20 000 histories in which things go wrong; whichever is bad is told as a story. `make prove` runs a million."""
+"""20 000 histories in which things go wrong; whichever is bad is told as a story.
+
+`make test` runs the first half of them, `make test-all` the second, and `make prove` a million.
+"""
 
 import os
 import subprocess
