@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
@@ -31,6 +32,7 @@ from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import (
     Operation,
     OperationState,
+    begin_operation,
     check_run,
     count_done,
     end_run,
@@ -119,9 +121,8 @@ def plan_collect(
     """
     queues = queues_named(names)
     check_limit(limit, follow=follow)
-    short = [queue.short for queue in queues]
-    options = {"queues": short, "limit": limit, "follow": follow, "broker": broker}
-    return plan_without_letters(store, KIND, filter_=" ".join(short), options=options, who=who)
+    options = _options(queues, limit, follow) | {"broker": broker}
+    return plan_without_letters(store, KIND, filter_=" ".join(options["queues"]), options=options, who=who)
 
 
 def run_collect(
@@ -146,7 +147,7 @@ def run_collect(
         queues = queues_named(found.options.get("queues") or [])
         operation = take_operation(store, found.operation_id)
     one = Collect(lambda: adapter_for(url), queues, store, batch=batch, stop=stop, progress=progress)
-    return one.go_on(operation, who=who)
+    return one.run_taken(operation, who=who)
 
 
 def check_limit(limit: int | None, *, follow: bool) -> None:
@@ -154,6 +155,10 @@ def check_limit(limit: int | None, *, follow: bool) -> None:
     if limit is not None and (limit < 1 or follow):
         what = "a limit for a collect that has no end" if follow else f"{limit} is no number from 1 on"
         raise ConfigError(what, where="limit", cure="Leave it out for all", code="option-value")
+
+
+def _options(queues: Sequence[Destination], limit: int | None, follow: bool) -> dict[str, Any]:
+    return {"queues": [queue.short for queue in queues], "limit": limit, "follow": follow}
 
 
 def _check_broker(url: str) -> None:
@@ -213,12 +218,14 @@ class Collect:
     def run(self, *, limit: int | None = None, follow: bool = False, who: str = "") -> Collected:
         """Collect as `collect` does. A stop cancels what has an end, and is the end of what has none."""
         found = self._found()
-        names = [queue.short for queue in self._queues]
-        planned = plan_collect(self._store, names, limit=limit, follow=follow, who=who)
-        operation = take_operation(self._store, planned.operation_id)
+        options = _options(self._queues, limit, follow)
+        operation_id = begin_operation(
+            self._store, KIND, filter_=" ".join(options["queues"]), options=options, total=0, who=who
+        )
+        operation = find_operation(self._store, operation_id)
         return self._run(operation, found, who, "done" if follow else "cancelled")
 
-    def go_on(self, operation: Operation, *, who: str = "") -> Collected:
+    def run_taken(self, operation: Operation, *, who: str = "") -> Collected:
         """Run an operation that this process has taken, as `run_collect` does. A stop pauses it."""
         return self._run(operation, None, who, "paused")
 
@@ -323,9 +330,10 @@ class Collect:
             return True
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK
-            if self._operation is not None and not go_on(self._store, self._operation):
-                self._asked = True
-                self._halt.set()
+            with suppress(StoreError):  # a store that is away ends the collect when there is something to store
+                if self._operation is not None and not go_on(self._store, self._operation):
+                    self._asked = True
+                    self._halt.set()
         return self._asked
 
     def _check_run(self, connection: Connection) -> None:

@@ -292,7 +292,7 @@ def test_ctrl_c_ends_it_after_the_batch_in_hand_and_the_printed_command_goes_on(
         done = redeliver(tmp_path, *command.split(), "--rate", "1000", extra=extra)
         assert done.returncode == 0, done.stderr
         assert "60 of 60 replayed" in done.stdout
-        assert [entry.what for entry in last_entries(store)] == ["replay", "replay"]
+        assert [entry.what for entry in last_entries(store)] == ["replay", "replay", "collect"]
     assert sorted(int(one.body) for one in arrived(rabbitmq43, source)) == list(range(60))
 
 
