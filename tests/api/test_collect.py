@@ -143,13 +143,16 @@ def test_what_a_request_names_wrongly_is_refused_and_nothing_is_collected(
             ({"queues": ["topic:t"], "broker": "main"}, 400, "destination-kind"),
             ({"queues": [dlq], "broker": "main", "limit": 5, "follow": True}, 400, "option-value"),
             (missing, 404, "destination-missing"),
+            ({"queues": [dlq], "broker": "away"}, 502, "broker-unavailable"),
         ):
             answer = api.client("operator").post("/collect", json=asked)
             assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
             assert "hunter2" not in answer.text
         assert api.client("reader").post("/collect", json=missing).status_code == 403
-        [failed] = api.get("/operations?kind=collect&limit=1")["operations"]
-        assert (failed["state"], failed["done"]) == ("failed", 0)
+        for failed in api.get("/operations?kind=collect&limit=2")["operations"]:
+            assert (failed["state"], failed["done"]) == ("failed", 0)
+            assert failed["why"]
+            assert "hunter2" not in failed["why"]
         assert depth(rabbitmq43, dlq) == 3
 
 
