@@ -174,8 +174,8 @@ def _run_collect(
 
     try:
         run_collect(store, operation.operation_id, url, stop=signals.stop, progress=tell, who=signals.who)
-    except DestinationMissing as missing:  # which the request has named
-        raise ApiError(404, missing.what, where="body queues", cure=missing.cure, code=missing.code) from None
+    except DestinationMissing as error:  # which the request has named
+        raise ApiError(404, error.what, where="body queues", cure=error.cure, code=error.code) from None
 
 
 # -- the other kinds --------------------------------------------------------------------------------
