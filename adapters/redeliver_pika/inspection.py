@@ -44,6 +44,7 @@ from redeliver_pika.queue_settings import (
     QueuePolicies,
     QueueSettings,
     idle_retry,
+    idle_strategy,
     length_of,
     retry_delay,
     settings_of,
@@ -197,7 +198,7 @@ class RabbitInspector:
         if spelled is not None:
             key = settings.first("dead-letter-routing-key")
             way = ", ".join(filter(None, (spelled[1], key[1] if key else "")))
-            own = OwnDeadLetters(way, route.lost, spelled[2], route.known)
+            own = OwnDeadLetters(way, route.lost, spelled[2], route.known, idle_strategy(settings))
         at = settings.first("delivery-limit")
         return QueueFacts(
             destination=destination,

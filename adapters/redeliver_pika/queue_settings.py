@@ -65,7 +65,7 @@ class QueueSettings:
 
     def numbers(self, key: str) -> list[Setting]:
         """Return each place where a number is set, as the unscaled value."""
-        return [place for place in self._places(key) if place is not None and _is_number(place.value)]
+        return [place for place in self.places(key) if place is not None and _is_number(place.value)]
 
     def least(self, key: str, scale: float = 1.0) -> Setting | None:
         """Return the smallest number that is set, which is the one that acts."""
@@ -74,10 +74,11 @@ class QueueSettings:
 
     def first(self, key: str) -> tuple[Any, str, str] | None:
         """Return value, spelling and change of a setting that is no number: an argument wins over a policy."""
-        places = [place for place in self._places(key) if place is not None]
+        places = [place for place in self.places(key) if place is not None]
         return (places[0].value, places[0].spelled, places[0].change) if places else None
 
-    def _places(self, key: str) -> list[Setting | None]:
+    def places(self, key: str) -> list[Setting | None]:
+        """Return where a setting may stand: the argument, the operator's policy, the policy; None where it does not."""
         arguments = self.queue.get("arguments") or {}
         operator, user = self.operator_policy_name, self.policy_name
         return [
@@ -142,10 +143,34 @@ def length_of(settings: QueueSettings) -> LengthLimit | None:
     limits = settings.numbers("max-length") + settings.numbers("max-length-bytes")
     if not limits or settings.type == "stream":
         return None
-    overflow, spelled, _ = settings.first("overflow") or ("drop-head", "overflow drop-head, the default", "")
+    overflow, spelled = overflow_of(settings)
     return LengthLimit(
         OVERFLOWS.get(overflow, "drops"), f"{', '.join(one.spelled for one in limits)}; {spelled}", limits[0].change
     )
+
+
+def overflow_of(settings: QueueSettings) -> tuple[Any, str]:
+    """Return what a full queue does, and its spelling. Of a quorum queue a policy wins over the argument."""
+    places = settings.places("overflow")
+    if settings.type == "quorum":
+        places = places[1:] + places[:1]
+    found = next((place for place in places if place is not None), None)
+    return ("drop-head", "overflow drop-head, the default") if found is None else (found.value, found.spelled)
+
+
+def idle_strategy(settings: QueueSettings) -> Setting | None:
+    """Return a dead-letter strategy of a quorum queue that the broker replaces by at-most-once.
+
+    At-least-once needs `overflow` `reject-publish`, whether the queue has a limit or not. Otherwise the broker writes a
+    line into its log and publishes dead letters without waiting for a confirm (observed on RabbitMQ 3.10.8 and 4.3.6).
+    """
+    strategy = settings.first("dead-letter-strategy")
+    if settings.type != "quorum" or strategy is None or strategy[0] != "at-least-once":
+        return None
+    overflow, spelled = overflow_of(settings)
+    if overflow == "reject-publish" or settings.first("dead-letter-exchange") is None:
+        return None
+    return Setting(0.0, f"{strategy[1]}, and {spelled}", strategy[2])
 
 
 def vanishing(settings: QueueSettings) -> Setting | None:

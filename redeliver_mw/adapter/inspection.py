@@ -48,13 +48,15 @@ class OwnDeadLetters(NamedTuple):
     """Describes where the broker itself puts the dead letters of a queue.
 
     `lost`: why they are lost although a target is set; empty if they are not, or if that is not known. `known` is False
-    if the way behind the target could not be followed.
+    if the way behind the target could not be followed. `unconfirmed`: a setting that asks the broker to wait for the
+    target's confirm, and that the broker does not act on.
     """
 
     spelled: str
     lost: str
     change: str
     known: bool = True
+    unconfirmed: Setting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

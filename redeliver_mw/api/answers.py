@@ -135,12 +135,12 @@ class LettersChosen:
     """Means the dead letters for which every condition that is given holds.
 
     Without a state these are letters that wait; for a restore and an expire, letters in the states that it can be done
-    with.
+    with. An empty list of ids is refused: whoever has chosen nothing does not mean all.
     """
 
     state: Literal["waiting", "replaying", "replayed", "archived", "discarded", "any"] | None = None
     queue: Name | None = None
-    ids: Annotated[Sequence[Id], Limits(about="Ids of dead letters, whole", most=1000)] = ()
+    ids: Annotated[Sequence[Id] | None, Limits(about="Ids of dead letters, whole", least=1, most=1000)] = None
     group: GroupChosen | None = None
     where: Where = ""
     since: Annotated[
@@ -204,8 +204,24 @@ class OperationPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectWished:
+    """Moves dead letters from their queues into the store. Needs the name of a broker if the server has several.
+
+    Without `follow` these are the letters that the queues hold now; with it, also those that come later.
+    """
+
+    queues: Annotated[Sequence[Name], Limits(about="Names of dead-letter queues", least=1, most=100)]
+    broker: Annotated[str | None, Limits(about="The name of a broker of the server", least=1, most=100)] = None
+    limit: Annotated[int | None, Limits(about="At most so many letters in all", least=1, most=10**9)] = None
+    follow: Annotated[bool, Limits(about="Go on until it is paused or cancelled; without a limit")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunWished:
-    """Runs an operation, or goes on with one. A replay needs the name of a broker if the server has several."""
+    """Runs an operation, or goes on with one.
+
+    A replay, and a collect that was begun elsewhere, need the name of a broker if the server has several.
+    """
 
     broker: Annotated[str | None, Limits(least=1, most=100)] = None
 
@@ -371,7 +387,7 @@ class LetterInFull(LetterListed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationListed:
-    """Describes an operation. `total` letters were frozen when it was planned."""
+    """Describes an operation. `total` letters were frozen when it was planned, or found when a collect began."""
 
     id: str
     kind: str
@@ -624,7 +640,7 @@ def selection_of(chosen: LettersChosen, usual: LetterState | None) -> Selection:
     return Selection(
         state=usual if chosen.state is None else None if chosen.state == "any" else chosen.state,
         queue=chosen.queue,
-        ids=tuple(dict.fromkeys(chosen.ids)),
+        ids=tuple(dict.fromkeys(chosen.ids or ())),
         group=None if chosen.group is None else (chosen.group.by, chosen.group.value),
         where=chosen.where,
         since_us=_since(chosen.since, "body selection since"),

@@ -101,8 +101,8 @@ def create_app(
       them.
     - `decoders`: functions that show bodies, by the names by which requests ask for them. Each is given the bytes of a
       body, and returns what JSON can express.
-    - `brokers`: the URLs of the brokers that letters are sent back to, by the names by which requests ask for them; or
-      one URL. Without any, nothing can be replayed.
+    - `brokers`: the URLs of the brokers that letters are collected from and sent back to, by the names by which
+      requests ask for them; or one URL. Without any, nothing can be collected or replayed.
     - `hosts`: the names under which clients may reach it, without a port; `*` as the only one: any, if whatever stands
       before the application checks the name.
     - `max_body`, `max_upload`: bytes of a request, and of an import, at most.

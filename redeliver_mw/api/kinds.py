@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from ..dead_letters.edits.letter import Transform
+from ..errors import DestinationMissing
 from ..operations import Operation, Selection, Store
 from ..operations.archive import plan_archive, plan_restore, run_archive, run_restore
+from ..operations.collect import run_collect
 from ..operations.discard import plan_discard, run_discard
 from ..operations.expire import plan_expire, run_expire
 from ..operations.replay import run_replay
@@ -52,7 +54,7 @@ class RunSignals:
 class OperationKind:
     """Describes a kind of operations. Without `plan` it is begun elsewhere, and can only be looked at and ended here.
 
-    `states`: the state of the letters that are meant if the request names none; None leaves it to the plan.
+    `state`: the state of the letters that are meant if the request names none; None leaves it to the plan.
     """
 
     permission: Permission
@@ -115,8 +117,7 @@ def _edit(wished: EditWished, selection: Selection) -> LetterEdit:
 
 
 def _run_replay(server: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals) -> None:
-    name = broker or (next(iter(server.brokers)) if len(server.brokers) == 1 else "")
-    url = _named(server.brokers, name, "broker", "body broker")
+    url = server.brokers[broker_named(server, broker)]
     wanted = str(operation.options.get("transform") or "")
     transform = _named(server.transforms, wanted, "transform", "operation") if wanted else None
     done = run_replay(
@@ -132,6 +133,13 @@ def _run_replay(server: Resources, store: Store, operation: Operation, broker: s
         raise done.error
 
 
+def broker_named(server: Resources, name: str | None) -> str:
+    """Return the name of the broker that a request means: the only one if it names none. Raises ApiError."""
+    found = name or (next(iter(server.brokers)) if len(server.brokers) == 1 else "")
+    _named(server.brokers, found, "broker", "body broker")
+    return found
+
+
 def _named(known: Mapping[str, Any], name: str, noun: str, where: str) -> Any:
     if name in known:
         return known[name]
@@ -142,6 +150,32 @@ def _named(known: Mapping[str, Any], name: str, noun: str, where: str) -> Any:
         cure=f"Name one of: {', '.join(sorted(known)) or 'none'}",
         code="api-name",
     )
+
+
+# -- collect ----------------------------------------------------------------------------------------
+
+
+def _run_collect(
+    server: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals
+) -> None:
+    own = str(operation.options.get("broker") or "")
+    if own and broker and own != broker:
+        raise ApiError(
+            400,
+            f"this collect is of the broker {own!r}",
+            where="body broker",
+            cure="Leave it out, or begin another collect",
+            code="api-name",
+        )
+    url = server.brokers[broker_named(server, own or broker)]
+
+    def tell(queue: str, taken: int, of: int | None) -> None:
+        signals.progress(taken, of or 0)
+
+    try:
+        run_collect(store, operation.operation_id, url, stop=signals.stop, progress=tell, who=signals.who)
+    except DestinationMissing as error:  # which the request has named
+        raise ApiError(404, error.what, where="body queues", cure=error.cure, code=error.code) from None
 
 
 # -- the other kinds --------------------------------------------------------------------------------
@@ -202,6 +236,7 @@ def _common(signals: RunSignals) -> dict[str, Any]:
 
 KINDS: Final[Mapping[str, OperationKind]] = MappingProxyType(
     {
+        "collect": OperationKind(permission="letters:collect", run=_run_collect),
         "replay": OperationKind(permission="letters:replay", plan=_plan_replay, run=_run_replay),
         "archive": OperationKind(permission="letters:archive", plan=_plan_archive, run=_run_archive),
         "restore": OperationKind(permission="letters:archive", plan=_plan_restore, run=_run_restore, state=None),
@@ -210,4 +245,4 @@ KINDS: Final[Mapping[str, OperationKind]] = MappingProxyType(
     }
 )
 _OTHER: Final = OperationKind(permission="apps:control")
-PLANNED_HERE: Final[Sequence[str]] = tuple(KINDS)
+PLANNED_HERE: Final[Sequence[str]] = tuple(name for name, kind in KINDS.items() if kind.plan is not None)

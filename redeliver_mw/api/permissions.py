@@ -18,6 +18,7 @@ Permission = Literal[
     "letters:list",
     "letters:read",
     "letters:exact",
+    "letters:collect",
     "letters:replay",
     "letters:archive",
     "letters:note",
@@ -34,7 +35,7 @@ PERMISSIONS: Final[tuple[Permission, ...]] = get_args(Permission)
 _MORE: Final[Mapping[Role, tuple[Permission, ...]]] = {
     "viewer": ("letters:list",),
     "reader": ("letters:read",),
-    "operator": ("letters:replay", "letters:archive", "letters:note"),
+    "operator": ("letters:collect", "letters:replay", "letters:archive", "letters:note"),
     "admin": (
         "letters:exact",
         "letters:edit",

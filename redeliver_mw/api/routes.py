@@ -28,6 +28,8 @@ from ..operations import (
 )
 from ..operations.audit import last_entries
 from ..operations.became import became_of, replayed_letters
+from ..operations.collect import KIND as COLLECT
+from ..operations.collect import plan_collect
 from ..operations.control import app_status, control_breaker, control_source, known_apps, last_wishes
 from ..operations.export import export
 from ..operations.filters.fields import HeaderField
@@ -47,6 +49,7 @@ from .answers import (
     AuditParameters,
     BreakerWished,
     Client,
+    CollectWished,
     Controlled,
     Counts,
     GroupList,
@@ -93,7 +96,7 @@ from .answers import (
     selection_of,
     selection_of_query,
 )
-from .kinds import Resources, RunSignals, kind_of
+from .kinds import Resources, Run, RunSignals, broker_named, kind_of
 from .lines import LineStream
 from .permissions import Permission, least_role, may
 from .problems import ApiError
@@ -337,13 +340,32 @@ def _run(call: Call) -> OperationInFull:
             cure="Run it where it was begun",
             code="api-kind",
         )
-    run, server, name = kind.run, call.server, call.who
+    return _started(call, found, kind.run, asked.broker)
+
+
+def _collect(call: Call) -> OperationInFull:
+    asked: CollectWished = call.body
+    kind, broker = kind_of(COLLECT), broker_named(call.server, asked.broker)
+    assert kind.run is not None
+    planned = plan_collect(
+        call.store, asked.queues, limit=asked.limit, follow=asked.follow, broker=broker, who=call.who
+    )
+    try:
+        return _started(call, planned, kind.run, broker)
+    except ApiError as error:
+        if error.code == "api-busy":  # nobody would run it later
+            cancel_operation(call.store, planned.operation_id)
+        raise
+
+
+def _started(call: Call, operation: Operation, run: Run, broker: str | None) -> OperationInFull:
+    server, name = call.server, call.who
 
     def work(store: Store, stop: threading.Event, news: Callable[[], None]) -> None:
-        run(server, store, found, asked.broker, RunSignals(name, stop, lambda done, total: news()))
+        run(server, store, operation, broker, RunSignals(name, stop, lambda done, total: news()))
 
-    server.runs.start(found, work)
-    return _in_full(call, find_operation(call.store, found.operation_id))
+    server.runs.start(operation, work, lasting=bool(operation.options.get("follow")))
+    return _in_full(call, find_operation(call.store, operation.operation_id))
 
 
 def _preview(call: Call) -> Previewed:
@@ -572,6 +594,18 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         answer=OperationInFull,
         status=201,
         also=(404, 409),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/collect",
+        name="collect",
+        permission="letters:collect",
+        about="Move dead letters from queues of a broker into the store. Returns when there is progress.",
+        handler=_collect,
+        body=CollectWished,
+        answer=OperationInFull,
+        status=202,
+        also=(404, 502),
     ),
     ApiRoute(
         method="GET",

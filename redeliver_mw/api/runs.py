@@ -21,6 +21,7 @@ from .problems import ApiError
 log = logging.getLogger("redeliver_mw.api")
 
 AT_ONCE = 4
+LASTING_AT_ONCE = 4  # operations that have no end, which would keep all others out
 FIRST_NEWS = 1.0  # seconds that a request waits for the first progress, or for the error, of what it has started
 
 Work = Callable[[Store, threading.Event, Callable[[], None]], object]
@@ -38,8 +39,10 @@ class Runs:
         self._running: dict[str, _RunHere] = {}
         self._closed = False
 
-    def start(self, operation: Operation, work: Work) -> None:
+    def start(self, operation: Operation, work: Work, *, lasting: bool = False) -> None:
         """Run an operation on a thread. Returns after its first progress, or a second later.
+
+        An operation without an end is `lasting`; such ones are counted apart.
 
         Raises ApiError if it runs already, or if as many run as may run at once, and what the run raises before its
         first progress.
@@ -57,10 +60,13 @@ class Runs:
                     cure="Wait for its end, or pause it",
                     code="operation-running",
                 )
-            if self._closed or len(self._running) >= self._at_once:
-                what = "this server ends" if self._closed else f"{self._at_once} operations run on this server"
+            most = LASTING_AT_ONCE if lasting else self._at_once
+            alike = sum(one.lasting == lasting for one in self._running.values())
+            if self._closed or alike >= most:
+                kind = "operations without an end" if lasting else "operations"
+                what = "this server ends" if self._closed else f"{most} {kind} run on this server"
                 raise ApiError(503, what, cure="Try again later", code="api-busy", headers={"Retry-After": "5"})
-            run = self._running[operation_id] = _RunHere()
+            run = self._running[operation_id] = _RunHere(lasting)
         thread = threading.Thread(
             target=self._run, args=(operation_id, run, work), name=f"redeliver-run-{operation_id}", daemon=True
         )
@@ -110,7 +116,8 @@ class Runs:
 class _RunHere:
     """Holds what is known of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, lasting: bool) -> None:
+        self.lasting = lasting
         self.stop, self.news = threading.Event(), threading.Event()
         self.thread: threading.Thread | None = None
         self.error: Exception | None = None

@@ -50,7 +50,7 @@ Brokers = Annotated[
     typer.Option(
         "--broker",
         metavar="[NAME=]URL",
-        help="A broker that letters are sent back to, or env:NAME for the variable that holds its URL; may be repeated",
+        help="A broker for collects and replays, or env:NAME for the variable that holds its URL; may be repeated",
     ),
 ]
 KeepBodies = Annotated[

@@ -182,6 +182,15 @@ def _own_dead_letters(facts: QueueFacts) -> Iterator[Finding]:
     own, subject = facts.own_dead_letters, str(facts.destination)
     if own is None:
         return
+    if own.unconfirmed is not None:
+        yield wrong(
+            "dead-letter-strategy-without-effect",
+            subject,
+            f"{own.unconfirmed.spelled}: the broker accepts that, and moves its dead letters at most once: one whose "
+            "target is away or full at this moment is lost",
+            f"Set overflow to reject-publish beside it; a quorum queue needs no limit for that. "
+            f"{own.unconfirmed.change}",
+        )
     if own.lost:
         yield wrong(
             "broker-dead-letters-lost",

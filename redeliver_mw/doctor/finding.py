@@ -45,7 +45,7 @@ CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "time-to-live": ("source-ttl", "target-ttl"),
         "dead-letter-target": ("dead-letter-target-missing", "dead-letter-target-topic"),
         "dead-letter-cycle": ("dead-letter-loop", "dead-letters-come-back"),
-        "broker-dead-letters": ("broker-dead-letters-lost",),
+        "broker-dead-letters": ("broker-dead-letters-lost", "dead-letter-strategy-without-effect"),
         "delivery-limit": ("delivery-limit-below-policy", "delivery-limit-deletes", "delivery-limit-on-target"),
         "consumer-timeout": ("consumer-timeout-below-hold", "consumer-timeout-short"),
         "longest-delay": ("delay-not-possible",),

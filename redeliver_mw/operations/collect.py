@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
@@ -24,15 +26,31 @@ from ..adapter.registry import adapter_for, parse_url
 from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
+from .audit import audit_refusals, entry_of, write_audit
 from .became import mark_failed_again
 from .letters import Row, Shelf, StoreRows, rows_of
-from .operation import OperationState, begin_operation, count_done, end_operation, now_us
+from .operation import (
+    Operation,
+    OperationState,
+    begin_operation,
+    check_run,
+    count_done,
+    end_run,
+    expect_letters,
+    find_operation,
+    go_on,
+    now_us,
+    plan_without_letters,
+    take_operation,
+)
 from .recognition import forget_doubts, recognise, remove_whole
+from .runs import check_kind
 from .store import Store
 from .tables import batches, bodies, counters, headers, letters, own_headers
 
 KIND = "collect"
 ENDLESS = 2**62  # letters, which no queue holds
+LOOK = 1.0  # seconds between two looks at the state of the operation
 AT_ONCE = 250  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
 Progress = Callable[[str, int, int | None], None]
 """Is given a queue, the letters that were taken off it, and how many there were at the start (None: no end)."""
@@ -71,13 +89,12 @@ class Collected:
 
 def queues_of(url: str, names: Sequence[str]) -> list[Destination]:
     """Return the queues to collect from. Raises ConfigError for errors that can be found before connecting."""
-    if parse_url(url).dialect == "memory":
-        raise ConfigError(
-            "a memory broker lives in one process, and this is another",
-            where="memory://",
-            cure="Collect from a real one; in tests read TestApp.dead_letters(source)",
-            code="memory-broker-elsewhere",
-        )
+    _check_broker(url)
+    return queues_named(names)
+
+
+def queues_named(names: Sequence[str]) -> list[Destination]:
+    """Return the queues of these names, each once. Raises ConfigError for what is no queue."""
     queues = list(dict.fromkeys(map(Destination.parse, names)))
     for queue in queues:
         if queue.kind == "topic" and not queue.subscription:
@@ -87,6 +104,71 @@ def queues_of(url: str, names: Sequence[str]) -> list[Destination]:
                 code="destination-kind",
             )
     return queues
+
+
+def plan_collect(
+    store: Store,
+    names: Sequence[str],
+    *,
+    limit: int | None = None,
+    follow: bool = False,
+    broker: str = "",
+    who: str = "",
+) -> Operation:
+    """Record a collect that `run_collect` is to run, and return the operation. Nothing is connected.
+
+    `broker`: the name by which whoever runs it knows the broker. Raises ConfigError, StoreError.
+    """
+    queues = queues_named(names)
+    check_limit(limit, follow=follow)
+    options = _options(queues, limit, follow) | {"broker": broker}
+    return plan_without_letters(store, KIND, filter_=" ".join(options["queues"]), options=options, who=who)
+
+
+def run_collect(
+    store: Store,
+    operation_id: str,
+    url: str,
+    *,
+    batch: int = BATCH,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    who: str = "",
+) -> Collected:
+    """Run a collect that was planned, or go on with one that was paused or whose process is gone.
+
+    `stop`, when set, pauses it after the batch in hand. Of a limit, what earlier runs have collected counts. Raises
+    ConfigError, BrokerError or StoreError as `collect` does; then the operation is `failed`, and can be run again.
+    """
+    found = find_operation(store, operation_id)
+    with audit_refusals(store, who=who, what=KIND, filter_=found.filter, operation_id=found.operation_id):
+        check_kind(found, KIND)
+        _check_broker(url)
+        queues = queues_named(found.options.get("queues") or [])
+        operation = take_operation(store, found.operation_id)
+    one = Collect(lambda: adapter_for(url), queues, store, batch=batch, stop=stop, progress=progress)
+    return one.run_taken(operation, who=who)
+
+
+def check_limit(limit: int | None, *, follow: bool) -> None:
+    """Raise ConfigError for a limit that is no number from 1 on, or that a collect without an end has."""
+    if limit is not None and (limit < 1 or follow):
+        what = "a limit for a collect that has no end" if follow else f"{limit} is no number from 1 on"
+        raise ConfigError(what, where="limit", cure="Leave it out for all", code="option-value")
+
+
+def _options(queues: Sequence[Destination], limit: int | None, follow: bool) -> dict[str, Any]:
+    return {"queues": [queue.short for queue in queues], "limit": limit, "follow": follow}
+
+
+def _check_broker(url: str) -> None:
+    if parse_url(url).dialect == "memory":
+        raise ConfigError(
+            "a memory broker lives in one process, and this is another",
+            where="memory://",
+            cure="Collect from a real one; in tests read TestApp.dead_letters(source)",
+            code="memory-broker-elsewhere",
+        )
 
 
 def collect(
@@ -107,9 +189,7 @@ def collect(
     be reached, and all others are in their queue.
     """
     queues = queues_of(url, names)
-    if limit is not None and (limit < 1 or follow):
-        what = "a limit for a collect that has no end" if follow else f"{limit} is no number from 1 on"
-        raise ConfigError(what, where="limit", cure="Leave it out for all", code="option-value")
+    check_limit(limit, follow=follow)
     one = Collect(lambda: adapter_for(url), queues, store, batch=batch, stop=stop, progress=progress)
     return one.run(limit=limit, follow=follow, who=who)
 
@@ -129,41 +209,65 @@ class Collect:
     ) -> None:
         self._adapters, self._queues, self._store, self._batch = adapters, queues, store, batch
         self._stop = stop or threading.Event()
-        self._halt = threading.Event()  # another queue has failed
+        self._halt = threading.Event()  # another queue has failed, or somebody has paused or cancelled the operation
         self._progress = progress
+        self._operation: Operation | None = None
+        self._asked = False  # somebody has paused or cancelled it
+        self._next_look = 0.0
 
     def run(self, *, limit: int | None = None, follow: bool = False, who: str = "") -> Collected:
-        """Collect as `collect` does."""
+        """Collect as `collect` does. A stop cancels what has an end, and is the end of what has none."""
         found = self._found()
-        names = [queue.short for queue in self._queues]
-        total = 0 if follow else min(sum(found), limit if limit is not None else ENDLESS)
-        options = {"queues": names, "limit": limit, "follow": follow}
-        operation = begin_operation(
-            self._store, KIND, filter_=" ".join(names), options=options, total=min(total, 2**31 - 1), who=who
+        options = _options(self._queues, limit, follow)
+        operation_id = begin_operation(
+            self._store, KIND, filter_=" ".join(options["queues"]), options=options, total=0, who=who
         )
+        operation = find_operation(self._store, operation_id)
+        return self._run(operation, found, who, "done" if follow else "cancelled")
+
+    def run_taken(self, operation: Operation, *, who: str = "") -> Collected:
+        """Run an operation that this process has taken, as `run_collect` does. A stop pauses it."""
+        return self._run(operation, None, who, "paused")
+
+    def _run(
+        self, operation: Operation, found: Sequence[int] | None, who: str, when_stopped: OperationState
+    ) -> Collected:
+        self._operation, operation_id = operation, operation.operation_id
+        limit, follow = operation.options.get("limit"), bool(operation.options.get("follow"))
+        left = ENDLESS if limit is None else max(0, limit - operation.done)
         try:
-            done = self._follow(operation) if follow else self._once(operation, found, limit)
+            found = self._found() if found is None else found
+            if not follow:
+                expect_letters(self._store, operation, operation.done + min(sum(found), left))
+            done = self._follow(operation_id) if follow else self._once(operation_id, found, left)
         except BaseException as error:
             with suppress(StoreError):
-                end_operation(self._store, operation, "failed", str(error) or type(error).__name__)
+                end_run(self._store, operation, "failed", str(error) or type(error).__name__)
+                self._write_audit(who)
             raise
-        collected = Collected(operation, done, self._stop.is_set())
+        collected = Collected(operation_id, done, self._stop.is_set() or self._asked)
         why = next((queue.rest for queue in done if queue.rest), "")
-        state: OperationState = "cancelled" if collected.stopped and not follow else "done"
-        end_operation(self._store, operation, state, why, failed=sum(queue.stay for queue in done))
+        state: OperationState = when_stopped if self._stop.is_set() else "done"
+        end_run(self._store, operation, state, why, failed=sum(queue.stay for queue in done))
+        self._write_audit(who)
         return collected
+
+    def _write_audit(self, who: str) -> None:
+        assert self._operation is not None
+        now = find_operation(self._store, self._operation.operation_id)
+        if now.run == self._operation.run:
+            write_audit(self._store, entry_of(now, who=who))
 
     def _found(self) -> list[int]:
         """Return how many letters each queue holds. Raises DestinationMissing before any letter is taken."""
         with BrokerClient(self._adapters()) as asking:
             return [asking.depth(queue) for queue in self._queues]
 
-    def _once(self, operation: str, found: Sequence[int], limit: int | None) -> list[CollectedQueue]:
-        left = ENDLESS if limit is None else limit
+    def _once(self, operation: str, found: Sequence[int], left: int) -> list[CollectedQueue]:
         done = []
         for queue, there in zip(self._queues, found, strict=True):
             quota = min(there, left)
-            if quota < 1 or self._stop.is_set():
+            if quota < 1 or self._is_stopped():
                 done.append(CollectedQueue(queue.short, there))
                 continue
             taken = self._share(operation, queue, quota, there, waits=False)
@@ -203,7 +307,8 @@ class Collect:
         self, operation: str, queue: Destination, quota: int, found: int | None, *, waits: bool
     ) -> CollectedQueue:
         adapter = self._adapters()
-        shelf = ShelfInStore(self._store, operation, queue, adapter, self._progress_of(queue, found))
+        tell = self._progress_of(queue, found)
+        shelf = ShelfInStore(self._store, operation, queue, adapter, tell, check=self._check_run)
         drain = QueueDrain(
             adapter,
             queue,
@@ -216,11 +321,24 @@ class Collect:
         )
         taken = drain.run()
         shelf.finish()
-        rest = "" if self._stop.is_set() else taken.rest
+        rest = "" if self._stop.is_set() or self._asked else taken.rest
         return CollectedQueue(queue.short, found, shelf.collected, shelf.again, taken.stay, dict(shelf.reasons), rest)
 
     def _is_stopped(self) -> bool:
-        return self._stop.is_set() or self._halt.is_set()
+        """Return whether the collect is to end. Every now and then the state of the operation is looked at."""
+        if self._stop.is_set() or self._halt.is_set():
+            return True
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK
+            with suppress(StoreError):  # a store that is away ends the collect when there is something to store
+                if self._operation is not None and not go_on(self._store, self._operation):
+                    self._asked = True
+                    self._halt.set()
+        return self._asked
+
+    def _check_run(self, connection: Connection) -> None:
+        if self._operation is not None:
+            check_run(connection, self._operation)
 
     def _progress_of(self, queue: Destination, found: int | None) -> Callable[[int], None]:
         tell = self._progress
@@ -243,9 +361,10 @@ class ShelfInStore:
         queue: Destination,
         adapter: Adapter,
         progress: Callable[[int], None] = lambda taken: None,
+        check: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self._store, self._operation, self._queue, self._adapter = store, operation, queue, adapter
-        self._progress = progress
+        self._progress, self._check = progress, check
         self._run = secrets.token_hex(8)
         self._number, self._generation = 0, 0
         self._unsure: deque[str] = deque()
@@ -274,6 +393,7 @@ class ShelfInStore:
         again = 0
         if rows:
             with self._store.writing() as connection:
+                self._check(connection)  # raises if another process has taken the operation over
                 again = self._write(connection, rows, origin, batch_id, shelf, at_us)
                 count_done(connection, self._operation, len(rows) - again)
             self._sure.clear()

@@ -34,6 +34,7 @@ LetterOutcome = Literal["done", "failed", "skipped", "in doubt"]
 DIED: Final = "its process ended before the operation did"
 SILENT_US: Final = 60_000_000  # after so long without a write, a process on another host counts as gone
 WHY_CHARS: Final = 1000
+MOST_LETTERS: Final = 2**31 - 1  # that the column holds
 _COUNTED: Final[Mapping[LetterOutcome, str]] = {
     "done": "done",
     "failed": "failed",
@@ -113,6 +114,19 @@ def begin_operation(
     with store.writing() as connection:
         _bury_dead(connection, kind)
         return _insert(connection, kind, filter_, options, total, who, "running").operation_id
+
+
+def plan_without_letters(
+    store: Store, kind: str, *, filter_: str, options: Mapping[str, Any], who: str = ""
+) -> Operation:
+    """Record an operation without frozen letters that somebody is to run, and return it, which is `planned`.
+
+    Operations of the same kind that say that they run, on this host in a process that is gone, failed. Raises
+    StoreError.
+    """
+    with store.writing() as connection:
+        _bury_dead(connection, kind)
+        return _insert(connection, kind, filter_, options, 0, who, "planned")
 
 
 def plan_operation(
@@ -244,6 +258,28 @@ def check_run(connection: Connection, operation: Operation) -> None:
         )
 
 
+def go_on(store: Store, operation: Operation) -> bool:
+    """Return whether nobody has paused or cancelled an operation that this process runs, or has taken it over.
+
+    Also writes that the process is alive, if its last write was a while ago. Raises StoreError.
+    """
+    now = find_operation(store, operation.operation_id)
+    if now.state != "running" or now.run != operation.run:
+        return False
+    if now_us() - now.seen_us > SILENT_US // 6:
+        with store.writing() as connection:
+            check_run(connection, operation)
+            _set(connection, operation.operation_id, seen_us=now_us())
+    return True
+
+
+def expect_letters(store: Store, operation: Operation, total: int) -> None:
+    """Record how many letters an operation without frozen letters will have. Raises StoreError."""
+    with store.writing() as connection:
+        check_run(connection, operation)
+        _set(connection, operation.operation_id, total=min(total, MOST_LETTERS), seen_us=now_us())
+
+
 def state_of(store: Store, operation_id: str) -> OperationState:
     """Return the state of an operation, which its process asks for before each batch. Raises StoreError."""
     return find_operation(store, operation_id).state
@@ -265,17 +301,22 @@ def end_operation(
         _set(connection, operation_id, state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
 
 
-def end_run(store: Store, operation: Operation, state: OperationState, why: str = "") -> None:
+def end_run(
+    store: Store, operation: Operation, state: OperationState, why: str = "", *, failed: int | None = None
+) -> None:
     """Record that this process's run of an operation has ended, or is paused. Raises StoreError.
+
+    `failed`: how many letters failed; None leaves the count.
 
     What others have written meanwhile stays: that it is paused or cancelled, or that another process runs it.
     """
     columns = operations.c
     mine = columns.operation_id == operation.operation_id, columns.run == operation.run, columns.state == "running"
+    counts = {} if failed is None else {"failed": failed}
     ended = None if state == "paused" else now_us()
     with store.writing() as connection:
         connection.execute(
-            update(operations).where(*mine).values(state=state, why=clean(why)[:WHY_CHARS], ended_us=ended)
+            update(operations).where(*mine).values(state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
         )
 
 

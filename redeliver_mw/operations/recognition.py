@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from .letters import StoreRows
+from .operation import SILENT_US, now_us
 from .tables import PARTS, batches, letters, operations
 
 T = TypeVar("T")
@@ -83,9 +84,13 @@ def remove_whole(connection: Connection, stored: Sequence[StoreRows]) -> int:
 def forget_doubts(connection: Connection, broker: str, queues: Sequence[str], operation: str) -> None:
     """Forget batches in doubt of queues that were seen empty: nothing of these batches can come any more.
 
-    Batches of other operations that run are left alone, because a queue is empty, too, if they hold its letters.
+    Batches of other operations that run are left alone, because a queue is empty, too, if they hold its letters. A
+    collect that was just paused or cancelled may still have its last batch in hand.
     """
-    over = select(operations.c.operation_id).where(operations.c.state != "running")
+    columns = operations.c
+    silent = now_us() - columns.seen_us > SILENT_US
+    ended = or_(columns.state.in_(("done", "failed")), and_(columns.state != "running", silent))
+    over = select(columns.operation_id).where(ended)
     connection.execute(
         delete(batches).where(
             batches.c.broker == broker,

@@ -1,10 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The API inside another application: under a path of FastAPI, and behind a function that hands requests on."""
+"""The API inside another application: under a path of FastAPI, and behind the function that the page has for Django."""
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx2
@@ -18,6 +21,8 @@ from redeliver_mw.operations.tokens import add_token
 from tests.api.serving import LETTERS, listening
 from tests.operations.taking import put
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "http-api.md"
+
 
 def in_fastapi(inner: Any) -> Any:
     site = FastAPI()
@@ -25,22 +30,29 @@ def in_fastapi(inner: Any) -> Any:
     return site
 
 
-def handed_on(inner: Any) -> Any:
-    """Return what the page on the API has for Django, with an application that answers nothing else."""
+def in_django(inner: Any) -> Any:
+    """Return the application of the page on the API. Django itself is no dependency: a site without pages stands in."""
+    [code] = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    asgi = ModuleType("django.core.asgi")
+    vars(asgi)["get_asgi_application"] = lambda: nothing_there
+    found: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDELIVER_STORE", "sqlite:///unused.db")
+        patch.setenv("DJANGO_SETTINGS_MODULE", "shop.settings")
+        for name in ("django", "django.core"):
+            patch.setitem(sys.modules, name, ModuleType(name))
+        patch.setitem(sys.modules, "django.core.asgi", asgi)
+        exec(compile(code, "http-api.md", "exec"), found)
+    found["dead_letters"] = inner
+    return found["application"]
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        prefix = "/dead-letters"
-        if scope["type"] == "http" and scope["path"].startswith(f"{prefix}/"):
-            scope = {**scope, "root_path": scope.get("root_path", "") + prefix}
-            await inner(scope, receive, send)
-        elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 404, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
 
-    return application
+async def nothing_there(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
 
 
-@pytest.mark.parametrize("mounted", [in_fastapi, handed_on])
+@pytest.mark.parametrize("mounted", [in_fastapi, in_django])
 def test_the_api_answers_under_the_path_of_another_application(tmp_path: Path, mounted: Any) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     with Store(url) as store:

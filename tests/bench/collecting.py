@@ -19,6 +19,12 @@ ERRORS = ("TimeoutError", "ConnectionError", "ValueError", "KeyError", "acme.Sto
 TENANTS = 50
 ASKED = 20  # times for each question
 PAGE = 100
+ORDERS = {
+    "-collected": "ORDER BY collected_us DESC, letter_id DESC LIMIT 101",
+    "failures": "ORDER BY failures, letter_id LIMIT 101",
+    "-bytes": "ORDER BY body_bytes DESC, letter_id DESC LIMIT 101",
+    "source": "ORDER BY coalesce(source, ''), letter_id LIMIT 101",
+}
 TENANT = f"tenant-{TENANTS // 2}"
 
 
@@ -89,13 +95,18 @@ def collected(task: Task) -> None:
 def _questions(store: Any, file: Path) -> Iterator[tuple[str, float]]:
     """Seconds of each question to the store, and those of the same question in bare SQL, as the least of several."""
     from redeliver_mw.operations import Selection, groups, page
+    from redeliver_mw.operations.sorting import Sort
 
-    def filtered() -> Sequence[Any]:
-        return page(store, Selection(where=f'header.x-tenant = "{TENANT}"')).letters
+    def filtered(where: str) -> Callable[[], Sequence[Any]]:
+        return lambda: page(store, Selection(where=where)).letters
+
+    def ordered(sort: str) -> Callable[[], Sequence[Any]]:
+        return lambda: page(store, sort=Sort.parse(sort)).letters
 
     letters_of = f"SELECT {', '.join(_columns())} FROM redeliver_store_letter WHERE state = 'waiting'"
     newest = "ORDER BY died_us DESC, letter_id DESC LIMIT 101"
     of_tenant = f"SELECT letter_id FROM redeliver_store_header WHERE name = 'x-tenant' AND text = '{TENANT}'"
+    of_host = "SELECT letter_id FROM redeliver_store_own_header WHERE json_extract(texts, '$.redeliver_host') = 'vm'"
     grouped = (
         "SELECT fingerprint, count(*), min(died_us), max(died_us), max(error_type) FROM redeliver_store_letter"
         " WHERE state = 'waiting' GROUP BY fingerprint ORDER BY count(*) DESC, max(died_us) DESC LIMIT 100"
@@ -103,7 +114,17 @@ def _questions(store: Any, file: Path) -> Iterator[tuple[str, float]]:
     questions: list[tuple[str, Callable[[], Sequence[Any]], str]] = [
         ("page", lambda: page(store).letters, f"{letters_of} {newest}"),
         ("groups", lambda: groups(store, "fingerprint"), grouped),
-        ("filter", filtered, f"{letters_of} AND letter_id IN ({of_tenant}) {newest}"),
+        (
+            "filter",
+            filtered(f'header.x-tenant = "{TENANT}"'),
+            f"{letters_of} AND letter_id IN ({of_tenant}) {newest}",
+        ),
+        (
+            "filter over a header of ours",
+            filtered("header.redeliver_host = vm"),
+            f"{letters_of} AND letter_id IN ({of_host}) {newest}",
+        ),
+        *((f"sort by {name}", ordered(name), f"{letters_of} {order}") for name, order in ORDERS.items()),
     ]
     with sqlite3.connect(file) as bare:
         for name, ours, sql in questions:

@@ -4,9 +4,9 @@
 
 Both consume the same number of persistent dead letters, with bodies of 256 bytes and the 25 headers that an App and a
 producer give them. The loop throws them away and acks each; the collect has each batch on the disk, in an SQLite file,
-before it settles the batch. In a round the sides take turns. Then the store is asked for its first page, for its groups
-and for a page with a filter over a header, beside the same in bare SQL on the same file. Goals: at least half of the
-loop's rate, and at most three times the time of the bare SQL.
+before it settles the batch. In a round the sides take turns. Then the store is asked for its first page, for its
+groups, for pages with a filter over a header and for pages in other orders, beside the same in bare SQL on the same
+file. Goals: at least half of the loop's rate, and at most three times the time of the bare SQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from tests.bench.rounds import BY_HAND, WARM, Case, Ground, Program, Turn
 from tests.bench.side import Task
 
 COLLECT = "collect"
-QUESTIONS = ("page", "groups", "filter")
+QUESTIONS = (
+    "page",
+    "groups",
+    "filter",
+    "filter over a header of ours",
+    *(f"sort by {one}" for one in collecting.ORDERS),
+)
 
 
 def fill_rabbitmq(task: Task) -> None:

@@ -166,6 +166,7 @@ def test_clocks_that_differ_are_found(activemq: Broker) -> None:
     one = the(examined(activemq.url, clock=AheadClock(-60.0)), "clock-skew")
     assert one.status is WRONG
     assert "ahead of ours" in one.reason
+    assert "NTP" in one.cure
 
 
 def test_a_topic_may_lose_dead_letters(activemq: Broker) -> None:

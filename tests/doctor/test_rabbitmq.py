@@ -28,6 +28,7 @@ from tests.doctor.findings import AheadClock, examined, problems, the, unique, u
 from tests.faults.load import until
 
 CLASSIC, QUORUM = {"x-queue-type": "classic"}, {"x-queue-type": "quorum"}
+AT_LEAST_ONCE = {**QUORUM, "x-dead-letter-exchange": "amq.fanout", "x-dead-letter-strategy": "at-least-once"}
 OK, WARNING, WRONG = FindingStatus.OK, FindingStatus.WARNING, FindingStatus.WRONG
 
 
@@ -97,6 +98,12 @@ class World:
         except urllib.error.HTTPError:
             return False
         return not any(node.get("mem_alarm") or node.get("disk_free_alarm") for node in nodes)
+
+    def fell_back(self) -> bool:
+        """The broker's log says that the dead letters of the source are moved at most once."""
+        started: Any = self.broker
+        lines = (started.data / "node.log").read_text().splitlines()
+        return any("Falling back to dead-letter-strategy at-most-once" in one and self.source in one for one in lines)
 
     def queues(self) -> set[str]:
         return {queue["name"] for queue in self.ask("GET", "queues")}
@@ -262,6 +269,20 @@ WRONG_SETTINGS = {
         WRONG,
         "name another one",
     ),
+    "dead letters move at most once": (
+        on_source({**AT_LEAST_ONCE, "x-delivery-limit": 100}),
+        "dead-letter-strategy-without-effect",
+        "source",
+        WRONG,
+        "Set overflow to reject-publish",
+    ),
+    "a policy's dead letters move at most once": (
+        policy_on("source", arguments={**AT_LEAST_ONCE, "x-overflow": "reject-publish"}, overflow="drop-head"),
+        "dead-letter-strategy-without-effect",
+        "source",
+        WRONG,
+        "Set overflow to reject-publish",
+    ),
     "the source drops": (
         on_source({**CLASSIC, "x-max-length": 5}),
         "length-limit-drops",
@@ -347,6 +368,33 @@ def test_a_right_broker_has_no_problem(world: World, kind: str) -> None:
     assert problems(found) == {}
     assert unknown(found) == {"consumer-timeout"}  # rabbitmq.conf's is told by no API
     assert the(found, "source").reason == f"exists, {kind}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "acts"),
+    [
+        ({"x-overflow": "reject-publish"}, {}, True),
+        ({}, {"overflow": "reject-publish"}, True),
+        ({"x-overflow": "drop-head"}, {"overflow": "reject-publish"}, True),
+        ({"x-overflow": "reject-publish"}, {"overflow": "drop-head"}, False),
+        ({}, {}, False),
+    ],
+    ids=["argument", "policy", "policy over argument", "argument under policy", "neither"],
+)
+def test_at_least_once_is_found_without_effect_where_the_broker_itself_says_so(
+    world: World, arguments: dict[str, Any], policy: dict[str, Any], acts: bool
+) -> None:
+    """The broker writes into its log when it falls back to at-most-once."""
+    only_if(world.broker.can_restart, "read the log of")
+    if policy:
+        world.policy(world.source, **policy)
+    world.declare(world.source, {**AT_LEAST_ONCE, **arguments, "x-delivery-limit": 100})
+    world.declare(world.target)
+    found = {one.id for one in examined(world.url, world.source)}
+    assert ("dead-letter-strategy-without-effect" in found) is not acts
+    if not acts:
+        until(world.fell_back, 10, "the broker does not say so")
+    assert world.fell_back() is not acts
 
 
 @contextmanager

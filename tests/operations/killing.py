@@ -3,7 +3,8 @@
 """A command, such as `redeliver dead collect`, that kills itself at a line picked by chance.
 
 `site` writes a sitecustomize module, which Python imports by itself where its folder is on the path. Which line of
-which of the KILL_FILES, and the how manieth time, is settled by KILL_SEED when the process starts.
+which of the KILL_FILES, and the how manieth time, is settled by KILL_SEED when the process starts. KILL_SURE names a
+function, as FILE:NAME, that the process certainly calls KILL_SURE_OFTEN times: it does not live longer than that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 COLLECT = "dead_letters/drain.py operations/collect.py operations/recognition.py"
 FILES = os.environ.get("KILL_FILES", COLLECT).split()
 OFTEN = int(os.environ.get("KILL_OFTEN", "6"))  # so many times at most a line is passed first
+SURE = os.environ.get("KILL_SURE", "")
+SURE_OFTEN = int(os.environ.get("KILL_SURE_OFTEN", "1"))
 PICKS = int(os.environ.get("KILL_PICKS", "12"))  # of which the first that comes counts: some lines are never reached
 
 
@@ -28,11 +31,21 @@ def lines(path):
     return [(path.as_posix(), line) for line in sorted(found)]
 
 
+def first_line(path, name):
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "name", "") == name]
+    [body] = [node.body for node in found if isinstance(node, ast.FunctionDef)]
+    is_text = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)  # which is no line that runs
+    return path.as_posix(), body[is_text].lineno
+
+
 def arm(seed):
     root = Path(os.environ["KILL_CODE"]) / "redeliver_mw"
     places = [place for name in FILES for place in lines(root / name)]
     chance = random.Random(seed)
     left = {place: chance.randint(1, OFTEN) for place in chance.choices(places, k=PICKS)}
+    if SURE:
+        file, _, name = SURE.partition(":")
+        left.setdefault(first_line(root / file, name), chance.randint(1, SURE_OFTEN))
     files = {file for file, _ in left}
 
     def watch(frame, event, _):

@@ -86,8 +86,9 @@ def test_letters_go_back_to_their_source_once_and_in_order(each: Broker, source:
     assert {one.headers["redeliver_replay_id"] for one in found} == {operation.operation_id}
     assert {one.headers["redeliver_generation"] for one in found} == {"1"}
     assert found[7].headers["redeliver_lineage"] == f"dlq.{source}-7"
-    [entry] = last_entries(file_store)
+    entry, collected = last_entries(file_store)
     assert (entry.who, entry.what, entry.outcome, entry.count) == ("ann@host", "replay", "success", 120)
+    assert (collected.what, collected.outcome, collected.count) == ("collect", "success", 120)
 
 
 @pytest.mark.parametrize("each", ["rabbitmq43", "artemis244"], indirect=True)

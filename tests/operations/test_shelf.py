@@ -16,7 +16,15 @@ from redeliver_mw.operations import Selection, Store, page, show
 from redeliver_mw.operations.filters.matching import matches
 from redeliver_mw.operations.filters.parser import parse_filter
 from redeliver_mw.operations.letters import Shelf, digest_of, subject_of
-from redeliver_mw.operations.operation import DIED, begin_operation, end_operation, last_operations, now_us
+from redeliver_mw.operations.operation import (
+    DIED,
+    SILENT_US,
+    OperationState,
+    begin_operation,
+    end_operation,
+    last_operations,
+    now_us,
+)
 from redeliver_mw.operations.recognition import forget_doubts
 from redeliver_mw.operations.tables import PARTS, batches, bodies, headers, letters, operations, own_headers
 from tests.operations.taking import DLQ, RABBITMQ, ids, packed, put, rows, shelf
@@ -320,6 +328,22 @@ def test_doubts_about_an_empty_queue_are_forgotten_unless_another_operation_runs
     with store.writing() as connection:
         forget_doubts(connection, "host:5672/", [DLQ.short], own._operation)
     assert doubts() == {running._operation}
+
+
+@pytest.mark.parametrize("state", ["paused", "cancelled"])
+def test_doubts_of_an_operation_that_was_just_ended_by_somebody_else_stay_until_it_is_silent(
+    store: Store, state: OperationState
+) -> None:
+    """Its last batch may still be in hand."""
+    own, ended = (put(store, letter(b"%d" % n, message_id=f"m{n}"), sure=False) for n in range(2))
+    end_operation(store, ended._operation, state)
+    with store.writing() as connection:
+        forget_doubts(connection, "host:5672/", [DLQ.short], own._operation)
+    assert {row.operation_id for row in rows(store, select(batches))} == {ended._operation}
+    with store.writing() as connection:
+        connection.execute(operations.update().values(seen_us=now_us() - SILENT_US - 1))
+        forget_doubts(connection, "host:5672/", [DLQ.short], own._operation)
+    assert rows(store, select(batches)) == []
 
 
 def test_what_is_sure_is_not_in_doubt(store: Store) -> None:
