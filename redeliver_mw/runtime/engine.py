@@ -27,7 +27,7 @@ from ..adapter.protocol import (
     ledger_scope_of,
 )
 from ..clock import Clock, StepWatchingClock
-from ..errors import BrokerUnavailable, RedeliverError
+from ..errors import EVENT_CODE, BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BY as BREAKER
 from ..flow.breaker_guard import BreakerGuard
 from ..flow.consumer_pauses import ConsumerPauses
@@ -385,7 +385,7 @@ class Engine:
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
         if self.started:
-            log.error("%s", error)
+            log.error("%s", error, extra={EVENT_CODE: "source-refused"})
             return
         error.where = error.where or self.adapter.broker
         with self._changed:
