@@ -91,7 +91,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
             *fields,
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
-        pass_foreign_args=form is LogFormat.json,  # for `_code_of_an_error`
+        pass_foreign_args=form is LogFormat.json,  # structlog takes them out of the record
     )
 
 
@@ -107,7 +107,7 @@ def _fields_of_the_event(_logger: object, _method: str, event: EventDict) -> Eve
     """Add the stable code of what a line reports, and its details, each as a field of its own."""
     from ..telemetry.log_events import fields_of
 
-    return {**event, **fields_of(event["_record"])}
+    return {**event, **fields_of(event["_record"], event.get("positional_args"))}
 
 
 def _code_of_an_error(_logger: object, _method: str, event: EventDict) -> EventDict:

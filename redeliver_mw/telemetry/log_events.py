@@ -160,10 +160,10 @@ _BY_CODE: Final = {event.code: event for event in EVENTS}
 _BY_TEXT: Final = {text: (event.code, names) for event in EVENTS for text, names in event.texts.items()}
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+def fields_of(record: logging.LogRecord, arguments: object = None) -> dict[str, Any]:
     """Return the event code of a log record and the fields of its event, as far as the record has them.
 
-    Empty for a record of another program, or of level DEBUG. Needs no configuration of the library: a formatter of your
+    `arguments`: those of the record, if a formatter has taken them out of it. Empty for a record of another program, or of level DEBUG. Needs no configuration of the library: a formatter of your
     own may call this function for each record of the loggers under `redeliver_mw`.
     """
     known = record.__dict__
@@ -175,8 +175,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     found: dict[str, Any] = {EVENT_CODE: code}
     if code in _BY_CODE:
         found |= {name: known[name] for name in _BY_CODE[code].fields if name in known}
-    arguments = record.args if isinstance(record.args, tuple) else ()
-    for name, value in zip(names, arguments, strict=False):
+    arguments = arguments or record.args
+    for name, value in zip(names, arguments if isinstance(arguments, tuple) else (), strict=False):
         if name != UNNAMED:
             found |= _field(name, value)
     if known.get(ERROR_CODE):
