@@ -163,8 +163,9 @@ _BY_TEXT: Final = {text: (event.code, names) for event in EVENTS for text, names
 def fields_of(record: logging.LogRecord, arguments: object = None) -> dict[str, Any]:
     """Return the event code of a log record and the fields of its event, as far as the record has them.
 
-    `arguments`: those of the record, if a formatter has taken them out of it. Empty for a record of another program, or of level DEBUG. Needs no configuration of the library: a formatter of your
-    own may call this function for each record of the loggers under `redeliver_mw`.
+    Empty for a record of another program, and for most records of level DEBUG. Needs no configuration of the library: a
+    formatter of your own may call this function for each record of the loggers under `redeliver_mw`. `arguments`: those
+    of the record, if they were taken out of it.
     """
     known = record.__dict__
     nothing: tuple[str, tuple[str, ...]] = ("", ())
