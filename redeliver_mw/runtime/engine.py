@@ -144,7 +144,13 @@ class Engine:
                 self._limbo.start()
             if self._telemetry.wants_broker_state:
                 self._watch = BrokerWatch(
-                    self.adapter, self._dead_letter_queues, self._limbo, self._clock, driven=self._drive is not None
+                    self.adapter,
+                    self._dead_letter_queues,
+                    self._limbo,
+                    self._clock,
+                    letters=None if self._operations is None else self._operations.waiting_letters(),
+                    sources=plans.keys(),
+                    driven=self._drive is not None,
                 )
                 self._watch.start()
         except BaseException:
@@ -449,7 +455,15 @@ class Engine:
         seen = self._watch
         if seen is None:
             return ConsumerState(sources, connections)
-        return ConsumerState(sources, connections, seen.parked, seen.parked_due, dict(seen.depths), dict(seen.oldest))
+        return ConsumerState(
+            sources,
+            connections,
+            seen.parked,
+            seen.parked_due,
+            dict(seen.depths),
+            dict(seen.oldest),
+            stored=dict(seen.stored),
+        )
 
     def _dead_letter_queues(self) -> set[Destination]:
         plans = self.runner.plans if self.runner is not None else {}
