@@ -500,6 +500,13 @@ def test_drop_in_wrappers_with_one_address_share_one_server() -> None:
     assert len([known for known in served._served if known.port == port]) == 1
 
 
+def test_a_drop_in_wrapper_refuses_a_taken_port_when_it_is_made() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RedeliverError, match=r"this port is taken\. .*\[port-taken\]$"):
+            Consumer(lambda message: None, metrics=address, policy=POLICY)
+
+
 def test_without_the_extra_the_error_names_it() -> None:
     code = (
         "import sys; sys.modules['prometheus_client'] = None\n"
