@@ -12,6 +12,7 @@ import subprocess
 import uuid
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,8 @@ def test_fields_of_a_record_are_its_arguments_and_a_delivery_also_names_its_sour
     orders = Destination("orders")
     opened = record("%s: the breaker is open for %g s: %s", orders, 2.5, ValueError("away"))
     assert fields_of(opened) == {EVENT_CODE: "breaker-open", "source": "queue:orders", "seconds": 2.5, "reason": "away"}
-    delivery = Delivery(orders, 1, 7, False, None, None)  # type: ignore[arg-type]  # nothing is read from it here
+    unread: Any = None
+    delivery = Delivery(orders, 1, 7, False, unread, unread)
     late = record("%r: a settlement by the code is dropped: %s", delivery, "it is lost")
     assert fields_of(late) == {
         EVENT_CODE: "settlement-dropped",
