@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 ERROR_CODE = "error_code"  # the attribute of a log record, and the field of a log line in JSON
+EVENT_CODE = "event_code"  # the same for what a log line reports, where its text does not say it
 
 
 class RedeliverError(Exception):

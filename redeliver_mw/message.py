@@ -173,13 +173,16 @@ class SupportsIdentity(Protocol):
 
 @runtime_checkable
 class SupportsTextLookup(Protocol):
-    """Marks a reader that finds the text of one header without reading all headers: tracing asks for every message."""
+    """Marks a reader that finds single texts without reading the whole message: tracing asks for every message."""
 
     def header_text(self, native: Any, name: str, /) -> str | None:
         """Return the header as text; None if the message does not have it, or it is no text.
 
         The name is ASCII, of at most 128 characters. A header of that name inside a nested table may be found as well.
         """
+
+    def correlation_id(self, native: Any, /) -> object:
+        """Return the correlation id, as `properties` would."""
 
 
 @runtime_checkable
@@ -377,6 +380,8 @@ class Delivery:
     @property
     def correlation_id(self) -> str | None:
         """Return the producer's correlation id as text, or None."""
+        if self._properties is None and finds_texts(type(self.reader)):
+            return text_of(cast(SupportsTextLookup, self.reader).correlation_id(self.native))
         return text_of(self.properties.correlation_id)
 
     @property
@@ -518,6 +523,12 @@ def _identifies(reader: type[MessageReader]) -> bool:
     Cached: a protocol check takes longer than reading a message.
     """
     return issubclass(reader, SupportsIdentity)
+
+
+@cache
+def finds_texts(reader: type[MessageReader]) -> bool:
+    """Return whether a reader class supports `SupportsTextLookup`. Cached, as above."""
+    return issubclass(reader, SupportsTextLookup)
 
 
 # -- header types of drivers ------------------------------------------------------------------------------------------

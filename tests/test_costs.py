@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Link, SpanContext, SpanKind, set_span_in_context
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw import App, Delivery, Destination, RedeliveryPolicy
 from redeliver_mw.clock import StepWatchingClock, SystemClock
 from redeliver_mw.memory import MemoryBroker, register_broker
 from redeliver_mw.telemetry.prometheus import PrometheusMetrics
-from redeliver_mw.testing import TestApp
+from redeliver_mw.testing import TestApp, make_delivery
 from tests.brokers import Broker
+from tests.telemetry.spans import PRODUCER
 
 HELD_LIMIT = 2048  # bytes beside the message's own
 
@@ -64,30 +69,104 @@ def test_memory_is_flat_over_a_hundred_thousand_messages() -> None:
 
 def test_metrics_cost_a_healthy_message_less_than_three_microseconds() -> None:
     """From the moment before its handler to the moment when its settlement is handed to the driver."""
-    without = min(microseconds_for_a_message(None) for _ in range(5))
-    counting = min(microseconds_for_a_message(PrometheusMetrics()) for _ in range(5))
+    without, counting = least([{}, {"metrics": PrometheusMetrics()}], messages=3000, rounds=7)
     print(f"\n{without:.2f} us without metrics, {counting - without:.2f} us more with them")
     assert counting - without < 3.0
 
 
-def microseconds_for_a_message(metrics: PrometheusMetrics | None) -> float:
-    """Processor time for one message, without handler, driver and journal."""
-    app = App("memory://", metrics=metrics)
+@pytest.mark.parametrize(("sampled", "most"), [(0.0, 10.0), (1.0, 40.0)], ids=["unsampled", "sampled"])
+def test_a_span_costs_a_healthy_message_at_most_so_many_microseconds(sampled: float, most: float) -> None:
+    """The same, without the exporter. OpenTelemetry's own part of it is measured beside."""
+    traces = provider(sampled)
+    without, traced = least([{}, {"traces": traces}], messages=1000, rounds=8)
+    own = min(microseconds_of_bare_spans(traces, 1000) for _ in range(8))
+    ratio = (traced - without) / own
+    print(
+        f"\n{without:.1f} us, {traced - without:.1f} us more with traces, {ratio:.1f} times the SDK's own {own:.1f} us"
+    )
+    assert traced - without < most
+
+
+PAUSE = 0.001  # seconds of the handler
+FIVE_PERCENT = 50.0  # of it, in microseconds
+
+
+def test_with_a_handler_of_one_millisecond_telemetry_takes_at_most_five_percent_of_the_throughput() -> None:
+    """Measured as processor time, which is what a worker's messages per second lose.
+
+    Between two messages a busy machine takes the processor's caches away. Spans of OpenTelemetry's own, without us,
+    can then take longer than that; in this case ours take no more than three times as long.
+    """
+    kinds: dict[str, dict[str, Any]] = {"metrics": {"metrics": PrometheusMetrics()}}
+    kinds |= {f"traces, {share:.0%} sampled": {"traces": provider(share)} for share in (0.0, 1.0)}
+    without, *found = least([{}, *kinds.values()], messages=100, rounds=3, pause=PAUSE)
+    sleeping = min(microseconds_of_bare_spans(None, 100, PAUSE) for _ in range(3))
+    for (kind, options), took in zip(kinds.items(), found, strict=True):
+        own = 0.0
+        if "traces" in options:
+            own = min(microseconds_of_bare_spans(options["traces"], 100, PAUSE) for _ in range(3)) - sleeping
+        print(f"\n{kind}: {took - without:.1f} us more for a message, {own:.1f} of them without us")
+        assert took - without < max(FIVE_PERCENT, 3 * own)
+
+
+def provider(sampled: float) -> TracerProvider:
+    """Return a tracer provider that samples this share, and has nothing that takes the spans."""
+    return TracerProvider(sampler=ParentBased(TraceIdRatioBased(sampled)))
+
+
+def microseconds_of_bare_spans(traces: TracerProvider | None, messages: int, pause: float = 0.0) -> float:
+    """Processor time for one span that OpenTelemetry makes alone, with as many attributes and links as ours."""
+    tracer = None if traces is None else traces.get_tracer("bare")
+    about = dict.fromkeys([f"messaging.attribute.{n}" for n in range(6)], "value")
+    producer = SpanContext(1, 2, is_remote=True)
+    began = time.thread_time()
+    for _ in range(messages):
+        span = None
+        if tracer is not None:
+            span = tracer.start_span("process orders", kind=SpanKind.CONSUMER, attributes=about, links=[Link(producer)])
+            token = context.attach(set_span_in_context(span))
+        if pause:
+            time.sleep(pause)  # the handler
+        if span is not None:
+            context.detach(token)
+            span.set_attribute("outcome", "accepted")
+            span.end()
+    return (time.thread_time() - began) / messages * 1e6
+
+
+def least(kinds: list[dict[str, Any]], *, messages: int, rounds: int, pause: float = 0.0) -> list[float]:
+    """Return what a message takes at least with each kind of App, in microseconds. They take turns."""
+    found = [[microseconds_for_a_message(options, messages, pause) for options in kinds] for _ in range(rounds)]
+    return [min(column) for column in zip(*found, strict=True)]
+
+
+def microseconds_for_a_message(options: dict[str, Any], messages: int, pause: float = 0.0) -> float:
+    """Processor time for one message, without driver and journal, and with a handler that does nothing but sleep."""
+    app = App("memory://", **options)
     app.handler("orders")(lambda delivery: None)
     with TestApp(app) as test:
         engine: Any = test.app._engine
         engine.runner._clock = StepWatchingClock(SystemClock())  # what a clock costs is a part of it
         engine.runner._adapter.settle = lambda *_, **__: None  # as a driver that batches
         (generation,) = engine.runner._live
-        source: Any = test.app.sources[0]
-        unread: Any = None
-        deliveries = [Delivery(source, generation, n, False, unread, unread) for n in range(20_000)]
+        deliveries = [received(test.app.sources[0], generation, n) for n in range(messages)]
         begin, ended = engine.runner.begin, engine.runner.ended
         began = time.thread_time()
         for delivery in deliveries:
             begin(delivery)
+            if pause:
+                time.sleep(pause)
             ended(delivery, None)
-        return (time.thread_time() - began) / len(deliveries) * 1e6
+        return (time.thread_time() - began) / messages * 1e6
+
+
+def received(source: Destination, generation: int, number: int) -> Delivery:
+    """Return a delivery of a message that is traced; reading the message is the adapter's."""
+    message = make_delivery(b"x", {"traceparent": PRODUCER}, message_id=f"m{number}")
+    delivery = Delivery(source, generation, number, False, message.native, message.reader)
+    assert delivery.headers
+    assert delivery.message_id
+    return delivery
 
 
 @pytest.mark.broker

@@ -73,6 +73,10 @@ class PikaReader:
         begin += len(name) + 6
         return raw[begin : begin + int.from_bytes(raw[begin - 4 : begin], "big")].decode("utf-8", "replace")
 
+    def correlation_id(self, native: Native, /) -> object:
+        properties = native[1]
+        return properties.correlation() if isinstance(properties, RawProperties) else properties.correlation_id
+
     def properties(self, native: Native, /) -> Properties:
         p = native[1]
         return Properties(

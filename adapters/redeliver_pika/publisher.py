@@ -174,7 +174,7 @@ class Publisher:
         self._blocked = blocked
         if self.state is not None:
             self.state.block(f"the broker blocks publishing: {reason or 'it does not say why'}" if blocked else "")
-        log.warning("the broker %s", "blocks publishing: copies wait" if blocked else "takes copies again")
+        log.warning("the broker blocks publishing: copies wait" if blocked else "the broker takes copies again")
         self._flush()
 
     def _channel_closed(self, channel: Any, reason: BaseException) -> None:

@@ -89,6 +89,13 @@ class ProtonReader:
             native.field("message_id"), None if created is None else int(created) * 1000, native.field("group_id")
         )
 
+    def header_text(self, native: Received, name: str, /) -> str | None:
+        value = application_of(native, name)
+        return value if isinstance(value, str) else None
+
+    def correlation_id(self, native: Received, /) -> object:
+        return native.field("correlation_id")
+
     def route(self, native: Received, /) -> Mapping[str, str]:
         return {}
 

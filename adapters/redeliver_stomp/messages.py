@@ -97,6 +97,12 @@ class StompReader:
             message_id, timestamp = native.headers.get("message-id"), _whole(native.headers.get("timestamp"))
         return Identity(message_id, timestamp * 1000 if timestamp else None)
 
+    def header_text(self, native: Frame, name: str, /) -> str | None:
+        return native.header(name) if isinstance(native, RawFrame) else native.headers.get(name)
+
+    def correlation_id(self, native: Frame, /) -> object:
+        return self.header_text(native, "correlation-id")
+
     def route(self, native: Frame, /) -> Mapping[str, str]:
         """Return the topic that the message came through, if it did."""
         for name in ("destination", ORIGINAL):

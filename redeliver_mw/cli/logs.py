@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import ERROR_CODE, RedeliverError
 from ..redaction import redact, visible
-from ..telemetry.failure_log import FIELDS
 
 if TYPE_CHECKING:
     from structlog.types import EventDict, Processor
 
 AUDIT = "redeliver_mw.audit"
-AUDIT_FIELDS = ("event.", "user.", "redeliver.")  # what the names of an audit line's fields begin with
 
 # The drivers log, at length and with tracebacks, events that the library logs in one line.
 DRIVERS = ("pika", "stomp", "stomp.py", "proton")
@@ -73,7 +71,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
     render: list[Processor]
     fields: list[Processor] = []
     if form is LogFormat.json:
-        fields = [_fields_of_a_failure, _fields_of_the_audit, _code_of_an_error]
+        fields = [_fields_of_the_event, _code_of_an_error]
         render = [structlog.processors.format_exc_info, _redacted, structlog.processors.JSONRenderer()]
     else:
         colours = sys.stderr.isatty()
@@ -93,7 +91,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
             *fields,
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
-        pass_foreign_args=form is LogFormat.json,  # for `_code_of_an_error`
+        pass_foreign_args=form is LogFormat.json,  # structlog takes them out of the record
     )
 
 
@@ -105,18 +103,11 @@ def _with_traceback(_logger: object, _method: str, event: EventDict) -> EventDic
     return event
 
 
-def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Add the details of a failed attempt to its log event, each as a field of its own."""
-    known = event["_record"].__dict__
-    return {**event, **{name: known[name] for name in FIELDS if name in known}}
+def _fields_of_the_event(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Add the stable code of what a line reports, and its details, each as a field of its own."""
+    from ..telemetry.log_events import fields_of
 
-
-def _fields_of_the_audit(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Add what an audit line is about, under the names of the Elastic Common Schema."""
-    record: logging.LogRecord = event["_record"]
-    if record.name != AUDIT:
-        return event
-    return {**event, **{name: value for name, value in record.__dict__.items() if name.startswith(AUDIT_FIELDS)}}
+    return {**event, **fields_of(event["_record"], event.get("positional_args"))}
 
 
 def _code_of_an_error(_logger: object, _method: str, event: EventDict) -> EventDict:

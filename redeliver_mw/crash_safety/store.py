@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, and_, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..errors import RedeliverError
+from ..errors import EVENT_CODE, RedeliverError
 from ..redaction import clean
 from ..redelivery.identity import TWIN
 from ..storage.database import Database
@@ -105,7 +105,7 @@ class LedgerStore:
                 connection.execute(update(ledger).where(ours, ledger.c.mark != NONE).values(mark=NONE))
                 connection.execute(delete(runs).where(runs.c.run == self.run))
         except RedeliverError as error:
-            log.warning("%s", error)
+            log.warning("%s", error, extra={EVENT_CODE: "ledger-not-given-back"})
         self._db.close()
 
     def abandon(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..adapter.capabilities import Capabilities
 from ..clock import Clock, Moment, SystemClock
 from ..context import reset, set_delivery
-from ..errors import ConfigError, Reject
+from ..errors import EVENT_CODE, ConfigError, Reject
 from ..failure import describe
 from ..journal.consumer_info import ConsumerInfo
 from ..message import Delivery, Destination
@@ -315,7 +315,7 @@ class CallbackRunner(ABC):
         """Log, once, that the code asked for what a wrapper cannot do. The message did not fail; it stays unsettled."""
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
-            log.error("%s", error)
+            log.error("%s", error, extra={EVENT_CODE: "request-refused"})
         self.leave(run)
 
     def _failed(self, run: CallbackRun, error: BaseException) -> None:

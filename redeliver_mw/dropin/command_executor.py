@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from ..adapter.protocol import TransferVerdict, Verdict
 from ..clock import Clock
+from ..errors import EVENT_CODE
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import attempt_record
 from ..message import Destination
@@ -162,7 +163,7 @@ class DropinCommandExecutor:
         self._resumed(c.source)
 
     def say(self, c: Log) -> None:
-        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
+        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text, extra={EVENT_CODE: c.event})
 
     def place(self, c: OrderUpdate) -> None:
         return  # nothing is ordered by key in somebody else's driver

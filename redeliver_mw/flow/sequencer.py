@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ..adapter.protocol import Adapter
 from ..clock import Clock
+from ..errors import EVENT_CODE
 from ..message import Delivery, Destination
 from ..redelivery.commands import OrderUpdate
 from ..redelivery.headers import read_history_headers
@@ -198,7 +199,7 @@ class KeySequencer:
             return self._orders[delivery.destination].key_of(delivery)
         except Exception as error:  # the user's own, or a header's odd value
             what = f"no key can be had of a message ({type(error).__name__}: {error}): such messages are free"
-            self._say_once(delivery.destination, "key", what)
+            self._say_once(delivery.destination, "order-key-missing", what)
             return None
 
     def _do(self, source: Destination, step: SequencerStep) -> None:
@@ -220,7 +221,7 @@ class KeySequencer:
         if going.gave_up:
             does = "they are parked" if going.park else "they go on without it, and are out of order then"
             why = f"messages wait for an earlier one of their key that is being retried, and {going.gave_up}: {does}"
-            self._say_once(source, "order", why)
+            self._say_once(source, "order-given-up", why)
         if going.over:
             self._host.forget_places(source, going.over)
         if self._host.stopping:
@@ -234,10 +235,10 @@ class KeySequencer:
         for delivery in again:
             self._host.run_now(delivery)
 
-    def _say_once(self, source: Destination, what: str, text: str) -> None:
-        level = logging.DEBUG if (source, what) in self._logged else logging.WARNING
-        self._logged.add((source, what))
-        log.log(level, "%s: %s", source, text)
+    def _say_once(self, source: Destination, event: str, text: str) -> None:
+        level = logging.DEBUG if (source, event) in self._logged else logging.WARNING
+        self._logged.add((source, event))
+        log.log(level, "%s: %s", source, text, extra={EVENT_CODE: event})
 
     # -- time ----------------------------------------------------------------------------------------
 

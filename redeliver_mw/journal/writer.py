@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigError
+from ..errors import EVENT_CODE, ConfigError
 from .encoding import RecordIds
 from .records import AnyRecord, AttemptRecord, row_to_line, to_line
 from .segment_writer import Fsync, SegmentWriter
@@ -295,7 +295,12 @@ class Journal:
         if not self._complained:
             self._complained = True
             with suppress(Exception):  # an error of a log handler must not stop the journal
-                _log.error("journal: %s: " + what + " (logged once)", self.directory, *values)
+                _log.error(
+                    "journal: %s: " + what + " (logged once)",
+                    self.directory,
+                    *values,
+                    extra={EVENT_CODE: "journal-fault"},
+                )
 
     # Forking
 

@@ -14,7 +14,7 @@ from typing import Self
 from sqlalchemy import Connection
 
 from ..clock import Clock, SystemClock
-from ..errors import ConfigError
+from ..errors import EVENT_CODE, ConfigError
 from ..message import Destination
 from ..redaction import clean, redact
 from ..redelivery.order_places import FoundPlace
@@ -119,7 +119,7 @@ class Limbo:
                 with self._db.writing() as connection:
                     leases.give_back(connection, self._held)
             except Exception as error:  # then the next program waits for the lease
-                log.warning("%s", error)
+                log.warning("%s", error, extra={EVENT_CODE: "limbo-not-given-back"})
             self._held, self._out = {}, {}
             self._db.close()
 

@@ -278,10 +278,11 @@ class ResumeSource:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Asks to write a line to the log."""
+    """Asks to write a line to the log. `event`: the code of what the line reports."""
 
     level: Literal["debug", "info", "warning", "error"]
     text: str
+    event: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ class Effects:
         if tracked.draft is not None:
             tracked.draft = replace(tracked.draft, targets=tuple(out.target for out in there.values()))
         what = f"{_name(tracked)} cannot be copied exactly: {tracked.why}. It goes into the limbo as a dead letter"
-        self._commands.append(Log("warning", what))
+        self._commands.append(Log("warning", what, "copy-impossible"))
         return True
 
     def _strand(self, tracked: TrackedDelivery) -> None:
@@ -280,7 +280,7 @@ class Effects:
             what += "It stays unsettled; "
             kept = "give the consumer a limbo, which keeps it as a dead letter, or " if tracked.whole else ""
             cure = f"{kept}take it out by hand"
-            self._commands.append(Log("error", what + cure))
+            self._commands.append(Log("error", what + cure, "message-stranded"))
             if tracked.draft is not None:
                 tracked.draft = replace(tracked.draft, outcome="kept", targets=())
                 self.emit_record(tracked, None)

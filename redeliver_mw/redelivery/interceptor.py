@@ -257,7 +257,7 @@ class Interceptor:
                 if decision.reason == "expired" and (
                     line := interop.expired_line(tracked.plan.policy, tracked.delivery)
                 ):
-                    self._effects.add(Log("info", line))
+                    self._effects.add(Log("info", line, "expired-message-dropped"))
                 draft("discarded", reason=decision.reason)
                 self._end(tracked, Signal.DROP, at)
             case DeadLetter():

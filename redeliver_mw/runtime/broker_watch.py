@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looks every few seconds at what only the broker and the limbo know: dead-letter queues, and parked messages.
+"""Looks every few seconds at what only others know: dead-letter queues, parked messages, letters in the store.
 
 An App looks only while something wants to know, because each look is a request to the broker. What cannot be read has
 no value until the next look.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -33,8 +33,21 @@ class ParkedCounter(Protocol):
         """Return how many messages are parked, and when the first is due, in seconds since 1970. Blocks."""
 
 
+class LetterCounter(Protocol):
+    """Counts the letters in the store. Implemented by `operations.waiting_letters.WaitingLetters`."""
+
+    def by_source(self, sources: Collection[str], /) -> Mapping[str, tuple[int, float]]:
+        """Return how many letters of each source wait, and when the oldest died, in seconds since 1970. Blocks."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
 class BrokerWatch:
-    """Keeps what was seen last: `depths` and `oldest` of the queues, `parked` and `parked_due` of the limbo.
+    """Keeps what was seen last.
+
+    These are `depths` and `oldest` of the queues, `parked` and `parked_due` of the limbo, and `stored`: how many
+    letters of each source wait in the store, and when the oldest was dead-lettered; None if there is none.
 
     The oldest message of a queue is asked for where the broker shows it without taking it out. Elsewhere `oldest` is
     the time since when the queue was seen not to be empty. `queues` is asked at every look. With `driven` the
@@ -48,8 +61,12 @@ class BrokerWatch:
         limbo: ParkedCounter | None,
         clock: Clock,
         *,
+        letters: LetterCounter | None = None,
+        sources: Collection[Destination] = (),
         driven: bool = False,
     ) -> None:
+        self.stored: dict[Destination, tuple[int, float | None]] = {}
+        self._letters, self._sources = letters, {str(source): source for source in sources}
         self.depths: dict[Destination, int] = {}
         self.oldest: dict[Destination, float] = {}
         self.parked: int | None = None
@@ -74,6 +91,8 @@ class BrokerWatch:
         self._answered.set()
         if self._cancel is not None:
             self._cancel()
+        if self._driven and self._letters is not None:
+            self._letters.close()
 
     def _look_driven(self) -> None:
         if not self._over.is_set():
@@ -88,6 +107,8 @@ class BrokerWatch:
             self._answered.wait(LOOK_EVERY)
             took = self._clock.now().mono - begun
             rest = max(LOOK_EVERY, took / LONGEST_SHARE)
+        if self._letters is not None:
+            self._letters.close()
 
     def _look(self) -> None:
         self._answered.clear()
@@ -107,6 +128,12 @@ class BrokerWatch:
                 self.parked, self.parked_due = self._limbo.waiting()
             except RedeliverError:  # its own thread logs why
                 self.parked = self.parked_due = None
+        if self._letters is not None:
+            try:
+                found = self._letters.by_source(self._sources.keys())
+                self.stored = {source: found.get(text, (0, None)) for text, source in self._sources.items()}
+            except RedeliverError:  # the link to the store logs why
+                self.stored = {}
 
     def _counted(self, queue: Destination, depth: int | RedeliverError) -> None:
         """Take the depth of a queue. Called on the adapter's thread."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..adapter.protocol import Adapter, TransferVerdict, Verdict
 from ..clock import Clock
+from ..errors import EVENT_CODE
 from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder, attempt_record
@@ -217,7 +218,7 @@ class CommandExecutor:
                 self._telemetry.source_resumed(c.source)
 
     def say(self, c: Log) -> None:
-        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
+        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text, extra={EVENT_CODE: c.event})
 
     def place(self, c: OrderUpdate) -> None:
         if self._sequencer is not None:

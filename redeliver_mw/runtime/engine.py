@@ -27,7 +27,7 @@ from ..adapter.protocol import (
     ledger_scope_of,
 )
 from ..clock import Clock, StepWatchingClock
-from ..errors import BrokerUnavailable, RedeliverError
+from ..errors import EVENT_CODE, BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BY as BREAKER
 from ..flow.breaker_guard import BreakerGuard
 from ..flow.consumer_pauses import ConsumerPauses
@@ -144,7 +144,13 @@ class Engine:
                 self._limbo.start()
             if self._telemetry.wants_broker_state:
                 self._watch = BrokerWatch(
-                    self.adapter, self._dead_letter_queues, self._limbo, self._clock, driven=self._drive is not None
+                    self.adapter,
+                    self._dead_letter_queues,
+                    self._limbo,
+                    self._clock,
+                    letters=None if self._operations is None else self._operations.waiting_letters(),
+                    sources=plans.keys(),
+                    driven=self._drive is not None,
                 )
                 self._watch.start()
         except BaseException:
@@ -385,7 +391,7 @@ class Engine:
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
         if self.started:
-            log.error("%s", error)
+            log.error("%s", error, extra={EVENT_CODE: "source-refused"})
             return
         error.where = error.where or self.adapter.broker
         with self._changed:
@@ -449,7 +455,15 @@ class Engine:
         seen = self._watch
         if seen is None:
             return ConsumerState(sources, connections)
-        return ConsumerState(sources, connections, seen.parked, seen.parked_due, dict(seen.depths), dict(seen.oldest))
+        return ConsumerState(
+            sources,
+            connections,
+            seen.parked,
+            seen.parked_due,
+            dict(seen.depths),
+            dict(seen.oldest),
+            stored=dict(seen.stored),
+        )
 
     def _dead_letter_queues(self) -> set[Destination]:
         plans = self.runner.plans if self.runner is not None else {}

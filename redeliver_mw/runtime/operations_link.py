@@ -24,6 +24,7 @@ from ..errors import ERROR_CODE, RedeliverError
 from ..operations.became import FAILED_AGAIN, RECOVERED, KnownEnd, mark
 from ..operations.control import ProcessReport, ProcessState, SourceReport, last_wishes, report_process
 from ..operations.store import Store
+from ..operations.waiting_letters import WaitingLetters
 from ..redaction import clean, redact
 from ..redelivery.commands import RecordAttempt
 from ..timers import SingleTimer
@@ -111,6 +112,10 @@ class OperationsLink:
         while len(self._waiting) > MOST_WAITING:
             self._waiting.popleft()
             self._dropped += 1
+
+    def waiting_letters(self) -> WaitingLetters:
+        """Return what counts the letters of this store that wait, over a connection of its own."""
+        return WaitingLetters(self._store)
 
     # -- life -------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..adapter.protocol import Adapter
 from ..clock import Clock, Moment
@@ -39,6 +40,8 @@ from .target_maker import TargetMaker
 from .workers import WorkerPool
 
 log = logging.getLogger("redeliver_mw")
+
+UNTIMED: Final = Moment(0.0, 0.0)  # of a run that nobody measures
 
 
 class StartGivenUp(BaseException):
@@ -266,20 +269,20 @@ class Runner:
         if sends:
             self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
-        since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else None
+        since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else UNTIMED
         if since is not None and not delivery.known:
-            if self._healthy_run_ended is not None and at is not None:
+            if self._healthy_run_ended is not None:
                 self._healthy_run_ended(delivery, None, at, at.mono - since)
             if self._sequencer is None:
                 self._adapter.settle(((delivery, "accepted"),))
             else:
                 self._executor.without_its_place(delivery, lambda: self._adapter.settle(((delivery, "accepted"),)))
             self.handled += 1
-            if at is not None:
+            if self._timed or self._handled is not None:
                 self._record_healthy(delivery, at, at.mono - since)
         else:
             self.handled += 1
-            at = at or self._clock.now()
+            at = at if self._timed else self._clock.now()
             ran = at.mono - since if since else 0.0
             if self._run_ended is not None:
                 self._run_ended(delivery, None, at, ran)

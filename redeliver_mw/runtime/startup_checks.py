@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 
 from ..adapter.capabilities import BrokerLimit, Capabilities, SourceCapabilities, Trust
 from ..adapter.protocol import Adapter, SupportsDelayedRelease, SupportsLimits, Verdict
-from ..errors import RedeliverError
+from ..errors import EVENT_CODE, RedeliverError
 from ..message import Destination
 from ..redelivery.broker_limits import limit_meant, limit_warning, unknown, unknown_delays
 from ..redelivery.plan import SourcePlan
@@ -117,13 +117,13 @@ def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, Sourc
     for plan in plans:
         one = able[plan.source]
         if text := limit_warning(plan.source, plan.policy, plan.ways, one.capabilities, one.limit):
-            log.warning("%s", text)
+            log.warning("%s", text, extra={EVENT_CODE: "broker-limit-acts-first"})
     nack = any(plan.ways.option == "nack" and plan.ways.postpone is None for plan in plans)
     limits = {plan.source: able[plan.source].limit for plan in plans}
     if text := unknown(limits, nack=nack):
-        log.warning("%s", text)
+        log.warning("%s", text, extra={EVENT_CODE: "broker-limit-unknown"})
     if nack and (text := unknown_delays(limits)):
-        log.warning("%s", text)
+        log.warning("%s", text, extra={EVENT_CODE: "broker-delay-unknown"})
 
 
 def warn_of_order(plans: Iterable[SourcePlan], *, crash_safe: bool) -> None:

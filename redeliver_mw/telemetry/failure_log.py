@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..clock import Clock
-from ..errors import ConfigError
+from ..errors import EVENT_CODE, ConfigError
 from ..redaction import trim_utf8, visible
 from ..redelivery.commands import RecordAttempt
 
@@ -130,7 +130,8 @@ class FailureLog:
         if number <= LINES:
             self._summarise(now)
             fields = _fields(c)
-            _write(level, _line(c, fields), fields, traceback)
+            event = "message-dead-lettered" if c.outcome == "dead_lettered" else "attempt-failed"
+            _write(level, event, _line(c, fields), fields, traceback)
         elif later is not None and waits is not None:
             later(waits, lambda: self._due(later))
 
@@ -158,7 +159,7 @@ class FailureLog:
                 second.accounted = second.lines
         for second, left_out in summaries:
             fields = {"error_type": second.error_type, "fingerprint": second.fingerprint, "left_out": left_out}
-            _write(second.level, _summary(second, left_out), fields)
+            _write(second.level, "failures-left-out", _summary(second, left_out), fields)
 
     def _claim_timer(self, now: float) -> float | None:
         """Return the seconds after which `_due` is to be called, or None while another timer runs.
@@ -261,7 +262,7 @@ def _one_line(text: str, most: int) -> str:
     return trim_utf8("".join(c if c.isprintable() else " " for c in text[: 2 * most]), most)
 
 
-def _write(level: int, text: str, fields: dict[str, Any], traceback: str = "") -> None:
-    record = log.makeRecord(log.name, level, __file__, 0, text, (), None, extra=fields)
+def _write(level: int, event: str, text: str, fields: dict[str, Any], traceback: str = "") -> None:
+    record = log.makeRecord(log.name, level, __file__, 0, text, (), None, extra=fields | {EVENT_CODE: event})
     record.exc_text = traceback or None  # where every formatter looks for a traceback that was already made into text
     log.handle(record)

@@ -43,6 +43,8 @@ PARKED = "redeliver_parked_messages"
 PARKED_DUE = "redeliver_parked_due_timestamp_seconds"
 QUEUE_MESSAGES = "redeliver_dead_letter_queue_messages"
 QUEUE_OLDEST = "redeliver_dead_letter_oldest_timestamp_seconds"
+STORED = "redeliver_stored_dead_letters"
+STORED_OLDEST = "redeliver_stored_dead_letter_oldest_timestamp_seconds"
 BREAKER_STATE = "redeliver_breaker_state"
 CONNECTION_UP = "redeliver_connection_up"
 POLICY_INFO = "redeliver_policy_info"
@@ -73,6 +75,8 @@ FAMILIES = (
     MetricFamily(
         QUEUE_OLDEST, "gauge", ("queue",), "When the oldest message of a dead-letter queue came into it.", "min"
     ),
+    MetricFamily(STORED, "gauge", _SOURCE, "Dead letters of a source that wait in the store.", "max"),
+    MetricFamily(STORED_OLDEST, "gauge", _SOURCE, "When the oldest of these was dead-lettered.", "min"),
     MetricFamily(
         BREAKER_STATE, "gauge", ("source", "state"), "1 for the state that the breaker of a source is in.", "max"
     ),

@@ -47,10 +47,12 @@ class TelemetrySink:
     `wants_broker_state`: an App is to look every few seconds at its dead-letter queues and its limbo, and to report
     them in its state. `wants_all_run_ends`: False if `run_ended` need not be announced before `handled`, which says
     the same of a message that is handled at its first attempt; that saves a call for almost every message.
+    `wants_run_times`: False if `at` and `ran` of these two are not used, which saves two readings of the clock.
     """
 
     wants_broker_state = False
     wants_all_run_ends = True
+    wants_run_times = True
 
     # -- consumers --------------------------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class TelemetrySink:
         """Note that the handler has returned, or raised `error`, after `ran` seconds. Nothing is decided yet.
 
         An `errors.Undecodable` means that the body could not be decoded and the handler was not called. `ran` is 0 for
-        a delivery whose generation was lost meanwhile.
+        a delivery whose generation was lost meanwhile. `at` and `ran` may both be 0 if no sink wants them.
         """
 
     def run_cancelled(self, delivery: Delivery, /) -> None:
@@ -95,7 +97,8 @@ class TelemetrySink:
     def handled(self, delivery: Delivery, at: Moment, ran: float, /) -> None:
         """Note that a message was handled at its first attempt, and that its settlement was handed to the driver.
 
-        Called on the handler's thread. The journal has one record, or one count, for each call.
+        Called on the handler's thread. The journal has one record, or one count, for each call. `at` and `ran`: as of
+        `run_ended`.
         """
 
     def attempt_recorded(self, attempt: RecordAttempt, /) -> None:
@@ -211,8 +214,9 @@ class TelemetryHook:
 
     @property
     def times_runs(self) -> bool:
-        """Return whether a sink wants to know how long a handler took."""
-        return self.run_ended is not None or self.handled is not None
+        """Return whether a sink wants to know when a run ended, or how long it took."""
+        wanted = (_wants(sink, "run_ended") or _wants(sink, "handled") for sink in self.sinks if sink.wants_run_times)
+        return any(wanted)
 
 
 def _announcing(sinks: Sequence[TelemetrySink], moment: str) -> Callable[..., None] | None:

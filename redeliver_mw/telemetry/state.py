@@ -43,6 +43,8 @@ class ConsumerState:
     - `parked_due`: when the first of them is due, in seconds since 1970; None if there is none.
     - `queues`: the depth of each dead-letter queue; a queue whose depth is unknown is left out.
     - `oldest`: when the oldest message of a dead-letter queue was dead-lettered, in seconds since 1970.
+    - `stored`: how many dead letters of each source wait in the store of operations, and when the oldest of them was
+      dead-lettered, in seconds since 1970; empty without a store, and while it cannot be read.
     """
 
     sources: Mapping[Destination, SourceState]
@@ -51,6 +53,7 @@ class ConsumerState:
     parked_due: float | None = None
     queues: Mapping[Destination, int] = field(default_factory=dict)
     oldest: Mapping[Destination, float] = field(default_factory=dict)
+    stored: Mapping[Destination, tuple[int, float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

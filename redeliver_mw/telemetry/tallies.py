@@ -223,6 +223,10 @@ def _add_state(found: dict[str, dict[Labels, Value]], state: ConsumerState) -> N
         _combine(found, families.PARKED, (), state.parked)
     if state.parked_due is not None:
         _combine(found, families.PARKED_DUE, (), state.parked_due)
+    for source, (number, oldest) in state.stored.items():
+        _combine(found, families.STORED, (label(str(source)),), number)
+        if oldest is not None:
+            _combine(found, families.STORED_OLDEST, (label(str(source)),), oldest)
     for queues, family in ((state.queues, families.QUEUE_MESSAGES), (state.oldest, families.QUEUE_OLDEST)):
         _add_queues(found, queues, family)
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from time import time_ns
 from typing import Any, Final, Literal, cast, get_args, overload
@@ -32,7 +32,7 @@ from ..adapter.capabilities import Settlement
 from ..clock import Moment
 from ..errors import ConfigError, MissingExtra, Undecodable
 from ..failure import Failure, describe
-from ..message import Delivery, Destination, Outgoing, SupportsTextLookup
+from ..message import Delivery, Destination, Outgoing, SupportsTextLookup, finds_texts
 from ..redelivery.commands import RecordAttempt
 from ..redelivery.headers import trace_of
 from .hook import TelemetrySink
@@ -42,6 +42,7 @@ from .span_attributes import (
     SETTLEMENTS,
     Attributes,
     SourceAttributes,
+    Value,
     consumer_attributes,
     copy_attributes,
     description,
@@ -162,7 +163,7 @@ class HandlerSpan:
     - `begun`: of a batch: at least one of its deliveries has ended, so no other joins it.
     - `ended_ns`: when the handler ended, in nanoseconds since 1970; 0 while it runs.
     - `outcomes`: what became of the deliveries, as far as it is known; None: handled at the first attempt.
-    - `about`: the attributes of a single message. They are set at the end, because each setting has its price.
+    - `about`: the attributes of the first delivery of a batch, which the span gets if there is no other.
     """
 
     batched = False
@@ -186,6 +187,8 @@ class HandlerSpan:
 
 class SpanMaker(TelemetrySink):
     """Makes the spans of one App or drop-in wrapper. Thread-safe."""
+
+    wants_run_times = False
 
     def __init__(self, options: Traces) -> None:
         self._options = options
@@ -225,7 +228,7 @@ class SpanMaker(TelemetrySink):
         if delivery.destination in self._batched:
             self._gather(delivery)
         else:
-            self._runs[delivery] = self._begin(delivery)
+            self._runs[delivery] = self._begin(delivery, batched=False)
 
     def run_goes_on(self, delivery: Delivery, /) -> None:
         run = self._runs.get(delivery)
@@ -260,11 +263,18 @@ class SpanMaker(TelemetrySink):
             return
         _leave(run)
         if run.recording:
-            run.span.set_attributes((run.about or {}) | {"redeliver.outcome": "unsettled"})
+            run.span.set_attributes(_single(run) | {"redeliver.outcome": "unsettled"})
             run.span.end()
 
     def handled(self, delivery: Delivery, at: Moment, ran: float, /) -> None:
-        self._learn(delivery, None)
+        run = self._runs.get(delivery)
+        if run is None:
+            return
+        if run.batched or not run.ended_ns:
+            self._learn(delivery, None)
+        elif self._runs.pop(delivery, None) is run:  # the usual end, which needs no lock
+            run.span.set_attribute("redeliver.outcome", "accepted")
+            run.span.end(run.ended_ns)
 
     def attempt_recorded(self, attempt: RecordAttempt, /) -> None:
         self._learn(attempt.delivery, attempt)
@@ -280,8 +290,8 @@ class SpanMaker(TelemetrySink):
         if known:
             self._finish(run)
 
-    def _begin(self, delivery: Delivery) -> HandlerSpan:
-        header = _text_of(delivery) if _finds_text(type(delivery.reader)) else delivery.headers.get
+    def _begin(self, delivery: Delivery, *, batched: bool) -> HandlerSpan:
+        header = _text_of(delivery) if finds_texts(type(delivery.reader)) else delivery.headers.get
         previous, parent, first = delivery.past.trace if delivery.known else "", _ROOT, None
         if self._first_is_child and not (previous or delivery.failures):
             first = self._producer(delivery, header)
@@ -289,15 +299,17 @@ class SpanMaker(TelemetrySink):
                 parent = set_span_in_context(NonRecordingSpan(first), _ROOT)
         links = () if first is not None else _Links(self._producer, delivery, header, previous)
         source = self._sources.get(delivery.destination) or self._source(delivery.destination)
-        span = self._tracer.start_span(
-            source.name, parent, SpanKind.CONSUMER, attributes=source.of(delivery), links=links
-        )
+        about = _Attributes(source, delivery, whole=not batched)
+        span = self._tracer.start_span(source.name, parent, SpanKind.CONSUMER, attributes=about, links=links)
         carried = header("baggage")
         baggage = _BAGGAGE.extract({"baggage": str(carried)}, otel_context.get_current()) if carried else None
         run = HandlerSpan(span, otel_context.attach(set_span_in_context(span, baggage)), delivery)
         if run.recording:
             delivery.trace = _text(span.get_span_context())
-            run.about = message_attributes(delivery)
+            if not about.is_read:  # the sampler has not handed them on
+                span.set_attributes(about)
+            if batched:
+                run.about = message_attributes(delivery)
         return run
 
     def _source(self, source: Destination) -> SourceAttributes:
@@ -332,9 +344,8 @@ class SpanMaker(TelemetrySink):
     def _end(self, run: HandlerSpan) -> None:
         """End the span of a run, with what is known of it."""
         span, last = run.span, run.outcomes[-1] if run.outcomes else None
-        about: Attributes = {}
+        about = _single(run)
         if len(run.deliveries) == 1:
-            about = run.about or about
             if run.outcomes:
                 about |= outcome_attributes(last)
         elif len(outcomes := {"accepted" if one is None else one.outcome for one in run.outcomes}) == 1:
@@ -382,7 +393,7 @@ class SpanMaker(TelemetrySink):
         """Begin the span of a batch with its first delivery; later ones of the same batch join it, with their links."""
         run = self._batch.get()
         if run is None or run.begun or run.token is None or run.deliveries[0].destination != delivery.destination:
-            run = self._begin(delivery)
+            run = self._begin(delivery, batched=True)
             run.batched = True
             self._batch.set(run)
         else:
@@ -401,7 +412,7 @@ class SpanMaker(TelemetrySink):
         if not batch.deliveries:  # the batch's own span is never ended: there is no such batch
             _leave(batch)
             batch.begun = True
-        run = self._runs[delivery] = self._begin(delivery)
+        run = self._runs[delivery] = self._begin(delivery, batched=False)
         return run
 
     # -- copies -----------------------------------------------------------------------------------------
@@ -527,6 +538,44 @@ class _Links(Sequence[Link]):
         return self._read()[index]
 
 
+class _Attributes(Mapping[str, Value]):
+    """Holds the attributes of an attempt. They are read from the message only if the sampler, or the span, asks.
+
+    Without `whole` only those that the messages of a batch have in common.
+    """
+
+    def __init__(self, source: SourceAttributes, delivery: Delivery, *, whole: bool) -> None:
+        self._source, self._delivery, self._whole = source, delivery, whole
+        self._found: Attributes | None = None
+
+    @property
+    def is_read(self) -> bool:
+        return self._found is not None
+
+    def _read(self) -> Attributes:
+        if self._found is None:
+            of_source = self._source.of(self._delivery)
+            self._found = {**of_source, **message_attributes(self._delivery)} if self._whole else of_source
+        return self._found
+
+    def items(self) -> ItemsView[str, Value]:  # which is what a span asks for; the inherited one takes longer
+        return self._read().items()
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __getitem__(self, name: str) -> Value:
+        return self._read()[name]
+
+
+def _single(run: HandlerSpan) -> Attributes:
+    """Return the attributes of the message of a batch of one; others have theirs from the begin, or on their links."""
+    return dict(run.about or {}) if len(run.deliveries) == 1 else {}
+
+
 def _leave(run: HandlerSpan) -> None:
     """Make the span of a run current no more. Nothing to do in another thread, in which it is not."""
     token, run.token = run.token, None
@@ -539,12 +588,6 @@ class _Carrier(dict[str, str]):
 
     def __init__(self, headers: dict[str, Any]) -> None:
         super().__init__({name: value for name, value in headers.items() if isinstance(value, str)})
-
-
-@cache
-def _finds_text(reader: type[object]) -> bool:
-    """Return whether a reader class supports `SupportsTextLookup`. Cached: a protocol check takes long."""
-    return issubclass(reader, SupportsTextLookup)
 
 
 def _text_of(delivery: Delivery) -> Callable[[str], str | None]:

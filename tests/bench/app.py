@@ -9,6 +9,8 @@ from typing import Any
 
 from tests.bench.side import Count, Task
 
+ABOUT = {f"messaging.attribute.{number}": "value" for number in range(6)}  # about as much as our spans have
+
 
 def by_app(task: Task) -> None:
     from redeliver_mw import App, Delivery
@@ -30,9 +32,15 @@ def by_app(task: Task) -> None:
         traces=None if task.traces is None else _provider(task.traces),
     )
 
+    tracer = None if task.spans is None else _provider(task.spans).get_tracer("by hand")
+
     @app.handler(task.queue)
     def handle(delivery: Delivery) -> None:
-        count.one()
+        if tracer is None:
+            count.one()
+        else:
+            with tracer.start_as_current_span("process bench", attributes=ABOUT):
+                count.one()
 
     app.start()
     done.wait()

@@ -63,6 +63,7 @@ class Case:
     crash_safe: bool = False  # of App: its counts in SQLite
     metrics: bool = False  # of App
     traces: float | None = None  # of App: the share of its runs that have a span; None: no traces
+    spans: float | None = None  # of App: the share of the spans that its handler makes by hand; None: it makes none
     fail_every: int = 0  # one message in so many always fails
     rest: float = 0.0  # seconds after a failure
     tries: int = 4  # before a dead letter
@@ -134,6 +135,7 @@ class Ground:
             limbo=f"sqlite:///{folder}/limbo.db" if case.crash_safe else None,
             metrics=case.metrics,
             traces=case.traces,
+            spans=case.spans,
             fail_every=case.fail_every,
             rest=case.rest,
             tries=case.tries,

@@ -34,6 +34,7 @@ class Task:
     limbo: str | None = None  # with it, counts are crash-safe
     metrics: bool = False
     traces: float | None = None  # the share of an App's runs that have a span; None: no traces
+    spans: float | None = None  # the share of the spans that an App's handler makes by hand; None: it makes none
     fail_every: int = 0  # one message in so many always fails; 0: none
     rest: float = 0.0  # after a failure
     tries: int = 4  # before a dead letter

@@ -130,6 +130,19 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "short",
             ('max by (queue) (redeliver_dead_letter_queue_messages{job=~"$job"})', "{{queue}}"),
         ),
+        _panel(
+            "Dead letters in the store",
+            "short",
+            (f"max by (source) (redeliver_stored_dead_letters{{{CHOSEN}}})", "{{source}}"),
+        ),
+        _panel(
+            "Age of the oldest dead letter in the store",
+            "s",
+            (
+                f"time() - min by (source) (redeliver_stored_dead_letter_oldest_timestamp_seconds{{{CHOSEN}}})",
+                "{{source}}",
+            ),
+        ),
         _panel("Parked messages", "short", ('sum by (job) (redeliver_parked_messages{job=~"$job"})', "{{job}}")),
         _panel(
             "First parked message is due in",

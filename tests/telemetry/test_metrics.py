@@ -12,18 +12,22 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import update
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy, Reject, RetryAfter
 from redeliver_mw.errors import ConfigError, MissingExtra, RedeliverError
 from redeliver_mw.flow.breaker import Breaker
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.message import Destination
+from redeliver_mw.operations import Store
+from redeliver_mw.operations.tables import letters
 from redeliver_mw.telemetry import families, served
 from redeliver_mw.telemetry.bounded_label import LABEL_BYTES, BoundedLabel, label
 from redeliver_mw.telemetry.prometheus import PrometheusMetrics, metrics_app
@@ -32,6 +36,8 @@ from redeliver_mw.telemetry.tallies import SOURCES, Histogram, Tallies
 from redeliver_mw.testing import TestApp
 from tests.brokers._process import free_ports
 from tests.dropin.memory_driver import Consumer, Message
+from tests.operations.taking import put
+from tests.pipeline.letters import letter
 
 # Dashboards and alerts of other people use these: a name or a label is never changed.
 GOLDEN = {
@@ -51,6 +57,8 @@ GOLDEN = {
     "redeliver_parked_due_timestamp_seconds": ("gauge",),
     "redeliver_dead_letter_queue_messages": ("gauge", "queue"),
     "redeliver_dead_letter_oldest_timestamp_seconds": ("gauge", "queue"),
+    "redeliver_stored_dead_letters": ("gauge", "source"),
+    "redeliver_stored_dead_letter_oldest_timestamp_seconds": ("gauge", "source"),
     "redeliver_breaker_state": ("gauge", "source", "state"),
     "redeliver_connection_up": ("gauge", "connection"),
     "redeliver_policy_info": ("gauge", "source", "version"),
@@ -103,8 +111,10 @@ def test_names_kinds_and_labels_stay() -> None:
 
 def test_every_metric_of_the_table_is_shown_with_its_labels(tmp_path: Path) -> None:
     policy = RedeliveryPolicy(dead_after=3, backoff=60.0)
-    limbo = f"sqlite:///{tmp_path}/limbo.db"
-    test, metrics, _ = measured(by_text, breaker=Breaker(), limbo=limbo, delay="park", policy=policy)
+    limbo, store = f"sqlite:///{tmp_path}/limbo.db", f"sqlite:///{tmp_path}/store.db"
+    with Store(store) as filled:
+        put(filled, letter(b"one", copy_id="one"))
+    test, metrics, _ = measured(by_text, breaker=Breaker(), limbo=limbo, operations=store, delay="park", policy=policy)
     with test:
         for text in ("fine", "wrong", "broken"):
             test.send("orders", text)
@@ -264,6 +274,29 @@ def test_parked_messages_and_when_the_first_is_due(tmp_path: Path) -> None:
         assert found["redeliver_parked_due_timestamp_seconds"] == {(): pytest.approx(due, abs=0.01)}
         test.advance(10.0)
         assert shown(metrics)["redeliver_parked_messages"] == {(): 0}
+
+
+def test_letters_that_wait_in_the_store_and_the_age_of_the_oldest(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    dates = ("2026-01-02T03:04:05.000000Z", "2026-01-03T03:04:05.000000Z")
+    with Store(url) as store:
+        others = letter(b"bill", {"redeliver_original_destination": "bills"}, copy_id="bill")
+        put(store, others, *(letter(b"x", {"redeliver_last_failed_at": at}, copy_id=at) for at in dates))
+        test, metrics, _ = measured(by_text, operations=url)
+        with test:
+            found = shown(metrics)
+            assert found["redeliver_stored_dead_letters"] == {(SOURCE,): 2}
+            oldest = found["redeliver_stored_dead_letter_oldest_timestamp_seconds"]
+            assert oldest == {(SOURCE,): datetime.fromisoformat(dates[0]).timestamp()}
+            with store.writing() as connection:
+                connection.execute(update(letters).where(letters.c.source == SOURCE).values(state="discarded"))
+            test.advance(6.0)
+            found = shown(metrics)
+            assert found["redeliver_stored_dead_letters"] == {(SOURCE,): 0}
+            assert "redeliver_stored_dead_letter_oldest_timestamp_seconds" not in found
+            (tmp_path / "store.db").unlink()
+            test.advance(6.0)
+            assert "redeliver_stored_dead_letters" not in shown(metrics)  # what cannot be read has no value
 
 
 # -- labels ---------------------------------------------------------------------------------------------
@@ -465,6 +498,13 @@ def test_drop_in_wrappers_with_one_address_share_one_server() -> None:
     assert 'redeliver_held_messages{source="queue:orders"} 1.0' in text
     assert 'redeliver_connection_up{connection="consume"} 1.0' in text
     assert len([known for known in served._served if known.port == port]) == 1
+
+
+def test_a_drop_in_wrapper_refuses_a_taken_port_when_it_is_made() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RedeliverError, match=r"this port is taken\. .*\[port-taken\]$"):
+            Consumer(lambda message: None, metrics=address, policy=POLICY)
 
 
 def test_without_the_extra_the_error_names_it() -> None:

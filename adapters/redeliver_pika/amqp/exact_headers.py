@@ -17,7 +17,7 @@ from pika import channel, connection, frame, spec
 
 from redeliver_pika.amqp.properties import RawProperties
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("redeliver_mw.pika")
 _FRAME = struct.Struct(">BHI")  # type, channel, size
 _FRAME_START = struct.Struct(">BHIHHQ")  # the same; class, weight, body size
 _METHOD_START = struct.Struct(">BHIHHB")  # the same; class, method, length of the first argument

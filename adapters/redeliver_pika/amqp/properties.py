@@ -14,6 +14,7 @@ from redeliver_pika.amqp.values import Malformed, NotEncodable
 
 _HAS_TYPE, _HAS_ENCODING, _HAS_HEADERS = 1 << 15, 1 << 14, 1 << 13
 _HAS_ID, _HAS_TIMESTAMP = 1 << 7, 1 << 6
+_CORRELATION_BYTE = 1 << 2  # the flag of the correlation id, in the first of the two bytes of flags
 # What may stand before a message id: its flag, and how wide it is where it is no text and no table.
 _BEFORE_ID = (
     (_HAS_TYPE, 0),
@@ -85,6 +86,12 @@ class RawProperties(BasicProperties):
         if self.raw is None or not self._untouched():
             return self.message_id, self.timestamp
         return _identity(self.raw) or (self.message_id, self.timestamp)  # those raise what is wrong with the bytes
+
+    def correlation(self) -> Any:
+        """Return `correlation_id`, without reading anything of a message that has none."""
+        if self.raw is not None and self._untouched() and len(self.raw) > 1 and not self.raw[0] & _CORRELATION_BYTE:
+            return None
+        return self.correlation_id
 
     def around_headers(self) -> tuple[bytes, dict[str, Any]]:
         """Return all other properties, as the bytes of the wire, and the headers."""
