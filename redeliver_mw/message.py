@@ -41,8 +41,7 @@ __all__ = [
 DestinationKind = Literal["queue", "topic"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Destination:
+class Destination(NamedTuple):
     """Names a queue or a topic without any broker's prefix, or one durable subscription to a topic.
 
     A message sent to a topic reaches all of the topic's subscriptions. A message sent to a destination with a
@@ -52,11 +51,6 @@ class Destination:
     name: str
     kind: DestinationKind = "queue"
     subscription: str = ""
-
-    def __hash__(self) -> int:
-        # A destination is looked up several times for each message, and nearly always the name alone tells it from
-        # others.
-        return hash(self.name)
 
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
