@@ -110,9 +110,8 @@ def copies_of(
     ours, spare = _common(delivery, past, lineage, move, signature), {}
     if move.not_before_us is None:
         ours |= _dead_letter_headers(move, signature, capabilities)
-        spare = jmsjca_dead_letter_headers(
-            signature.language, delivery, signature.source, past.failures, move.failure, ours
-        )
+        if signature.language == "jmsjca":
+            spare = jmsjca_dead_letter_headers(delivery, signature.source, past.failures, move.failure, ours)
     else:
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None and (expires := iso_or_none(past.expires_at_us)) is not None:

@@ -47,9 +47,11 @@ class DelayPlanner:
         The latter are never more than this step's own delay: the clock may have been stepped.
         """
         past = tracked.past
-        if (rest := interop.rest_until_due(tracked.plan.policy, tracked.delivery, at.wall)) * 1e6 > SLACK_US:
-            past.not_before_us = at.us + round(rest * 1e6)
-            return rest
+        if tracked.plan.policy.language == interop.DATED:
+            rest = interop.rest_until_due(tracked.delivery, at.wall)
+            if rest * 1e6 > SLACK_US:
+                past.not_before_us = at.us + round(rest * 1e6)
+                return rest
         if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
             return 0.0
         step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
@@ -92,7 +94,7 @@ class DelayPlanner:
             and not tracked.nameless
             and not (ways.returned_after > 0 and self._returned_later(tracked)),
             copyable=tracked.copyable,
-            postponable=not back_early and _postponable(tracked),
+            postponable=ways.postpone is not None and not back_early and _postponable(tracked),
         )
         if way.there and self._postpone(tracked, way.seconds):
             return

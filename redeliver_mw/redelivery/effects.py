@@ -24,6 +24,7 @@ from .commands import (
     RecordAttempt,
     RunHandler,
     Settle,
+    SettleWritten,
     StartTimer,
     TransactionAnswered,
 )
@@ -41,7 +42,8 @@ BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
 class Effects:
     """Changes the state of tracked deliveries, by the table alone, and collects the commands that follow.
 
-    `mono` is the monotonic time of the last input that had one, in seconds. Not thread-safe.
+    `commands` are those of the present input, in the order of execution; `mono` is the monotonic time of the last input
+    that had one, in seconds. Not thread-safe.
     """
 
     def __init__(self, deliveries: TrackedDeliveries) -> None:
@@ -49,35 +51,21 @@ class Effects:
         self.pauses = SourcePauses()
         self._deliveries = deliveries
         self._capabilities = deliveries.capabilities
-        self._commands: list[Command] = []
+        self.commands: list[Command] = []
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
         self._flying: dict[str, TrackedDelivery] = {}  # copy id -> who sent it, not answered yet
         self._awaited: dict[str, list[TrackedDelivery]] = {}  # copy id -> redeliveries that wait for the same answer
-
-    def begin(self, at: Moment | None) -> Sequence[Command]:
-        """Begin with an input, and return the list in which its commands are collected, in the order of execution.
-
-        What a fault of ours left half done before is dropped, not executed (doubt-means-unsettled).
-        """
-        if at is not None:
-            self.mono = at.mono
-        self._commands = []
-        return self._commands
-
-    def add(self, command: Command) -> None:
-        """Collect a command that follows from no step."""
-        self._commands.append(command)
 
     def step(self, tracked: TrackedDelivery, signal: Signal) -> None:
         """Take the table's step for this signal; a late signal changes nothing."""
         step = TABLE[tracked.state].get(signal)
         if step is None:
-            self._commands.append(Log("debug", f"{tracked.delivery!r}: {signal} came when it was {tracked.state}"))
+            self.commands.append(Log("debug", f"{tracked.delivery!r}: {signal} came when it was {tracked.state}"))
             return
         if tracked.state in (State.HELD, State.STRANDED) and step.do is not Action.WAIT:
             self._end_hold(tracked)
         elif tracked.state is State.BACKING_OFF and signal is not Signal.AGAIN:
-            self._commands.append(CancelTimer(tracked.token))
+            self.commands.append(CancelTimer(tracked.token))
         tracked.state = step.to
         if tracked.entry is not None and (step.to is State.ABANDONED or step.do is Action.GIVE_BACK):
             tracked.expect_return()
@@ -88,20 +76,20 @@ class Effects:
                 self._finish(tracked)
                 self.close(tracked)
             case Action.GIVE_BACK:
-                self._commands.append(Settle(tracked.token, tracked.delivery, "released"))
+                self.commands.append(Settle(tracked.token, tracked.delivery, "released"))
             case Action.POSTPONE:
-                self._commands.append(
+                self.commands.append(
                     Settle(tracked.token, tracked.delivery, "released", tracked.marks, tracked.seconds)
                 )
             case Action.WAIT:
                 self._tell_behind(tracked, rests=True)
                 tracked.take_place()
-                self._commands.append(StartTimer(tracked.token, tracked.seconds))
+                self.commands.append(StartTimer(tracked.token, tracked.seconds))
             case Action.SEND:
                 self._send(tracked)
             case Action.CALL:
                 tracked.delivery.failures = tracked.past.failures
-                self._commands.append(RunHandler(tracked.delivery))
+                self.commands.append(RunHandler(tracked.delivery))
             case Action.NOTE:
                 self._note(tracked, signal)
             case Action.BACK_OFF:
@@ -117,7 +105,7 @@ class Effects:
     # -- what steps do ----------------------------------------------------------------------------
 
     def _accept(self, tracked: TrackedDelivery) -> None:
-        self._commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=tracked.is_retry))
+        self.commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=tracked.is_retry))
         self._finish(tracked)
 
     def _finish(self, tracked: TrackedDelivery) -> None:
@@ -149,14 +137,14 @@ class Effects:
             if not first and tracked.confirmed <= apart:
                 tracked.wave = tracked.open = frozenset(out.copy_id for out in missing)
                 outs = tuple((out, when[out.copy_id][0]) for out in missing)
-                return self._commands.append(PublishAndSettle(tracked.token, tracked.delivery, outs))
+                return self.commands.append(PublishAndSettle(tracked.token, tracked.delivery, outs))
             missing = first or missing
         tracked.wave = tracked.open = frozenset(out.copy_id for out in missing)
         for out in missing:
             if (sender := self._flying.setdefault(out.copy_id, tracked)) is tracked:
                 after, due_us = when[out.copy_id]
                 terms = _terms(tracked) if due_us is not None and tracked.is_retry else None
-                self._commands.append(PublishCopy(tracked.token, out, after, due_us, terms))
+                self.commands.append(PublishCopy(tracked.token, out, after, due_us, terms))
             else:
                 self._await(out.copy_id, tracked, sender)
 
@@ -210,7 +198,7 @@ class Effects:
         if tracked.tries == TRIES_BEFORE_HALT:
             self._say_who_refuses(tracked)
         seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(tracked.tries - 1, 10))
-        self._commands.append(StartTimer(tracked.token, seconds))
+        self.commands.append(StartTimer(tracked.token, seconds))
 
     def _say_who_refuses(self, tracked: TrackedDelivery) -> None:
         missing = {copy_id: out for copy_id, out in tracked.outs.items() if copy_id not in tracked.confirmed}
@@ -243,7 +231,7 @@ class Effects:
     def _do_without_copy(self, tracked: TrackedDelivery) -> None:
         """Let a retry wait here, and a dead letter in limbo; without a limbo it stays unsettled."""
         if tracked.is_retry:
-            self._commands.append(StartTimer(tracked.token, 0.0))
+            self.commands.append(StartTimer(tracked.token, 0.0))
         elif self._write_letter(tracked):
             self.step(tracked, Signal.AGAIN)
         else:
@@ -269,7 +257,7 @@ class Effects:
         if tracked.draft is not None:
             tracked.draft = replace(tracked.draft, targets=tuple(out.target for out in there.values()))
         what = f"{_name(tracked)} cannot be copied exactly: {tracked.why}. It goes into the limbo as a dead letter"
-        self._commands.append(Log("warning", what))
+        self.commands.append(Log("warning", what))
         return True
 
     def _strand(self, tracked: TrackedDelivery) -> None:
@@ -280,7 +268,7 @@ class Effects:
             what += "It stays unsettled; "
             kept = "give the consumer a limbo, which keeps it as a dead letter, or " if tracked.whole else ""
             cure = f"{kept}take it out by hand"
-            self._commands.append(Log("error", what + cure))
+            self.commands.append(Log("error", what + cure))
             if tracked.draft is not None:
                 tracked.draft = replace(tracked.draft, outcome="kept", targets=())
                 self.emit_record(tracked, None)
@@ -290,7 +278,7 @@ class Effects:
         self._tell_behind(tracked)
         most, source = tracked.budget.options.keep_at_most, tracked.plan.source
         if most is not None and "released" in self._capabilities.honours:
-            self._commands.append(StartTimer(tracked.token, self.keeps_for(tracked)))
+            self.commands.append(StartTimer(tracked.token, self.keeps_for(tracked)))
         if not tracked.budget.fits_apart(tracked.token, tracked.budget.options):
             why = "it has no room for another message that cannot be copied exactly and stays unsettled"
             self.halt(source, "stranded", why)
@@ -330,7 +318,7 @@ class Effects:
         leaves = tracked.state is State.SETTLED and (tracked.marks is not None or tracked.is_retry)
         returns = tracked.lineage if keeps and leaves and not rests else ""
         left = tracked.state is State.ABANDONED
-        self._commands.append(OrderUpdate(tracked.delivery, rests and keeps, returns, tracked.past.not_before_us, left))
+        self.commands.append(OrderUpdate(tracked.delivery, rests and keeps, returns, tracked.past.not_before_us, left))
 
     # -- answers of brokers --------------------------------------------------------------------------
 
@@ -346,7 +334,7 @@ class Effects:
 
     def _hears(self, tracked: TrackedDelivery, x: CopyAnswered) -> None:
         tracked.open -= {x.copy_id}
-        if x.ok:
+        if x.verdict == "ok":
             tracked.confirmed |= {x.copy_id}
             target = tracked.outs[x.copy_id].target
             self._refusing.discard(target)
@@ -357,9 +345,9 @@ class Effects:
             complete = tracked.confirmed >= set(tracked.outs)
             self.step(tracked, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
-            tracked.why, tracked.doubt = x.why, tracked.doubt or x.silent
+            tracked.why, tracked.doubt = x.why, tracked.doubt or x.verdict == "silent"
             tracked.refusals = {**tracked.refusals, x.copy_id: x.why}
-            if x.unfit:
+            if x.verdict == "unfit":
                 self._is_unfit(tracked)
         if tracked.state is State.MOVING and not tracked.open:
             if tracked.wave <= tracked.confirmed:
@@ -395,6 +383,10 @@ class Effects:
         if tracked.state is State.ABANDONED:
             self.close(tracked)
 
+    def settle_written(self, x: SettleWritten) -> None:
+        if (tracked := self._deliveries.by_token.get(x.token)) is not None:
+            self.step(tracked, Signal.WRITTEN)
+
     # -- records ----------------------------------------------------------------------------------
 
     def draft(self, tracked: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
@@ -415,7 +407,7 @@ class Effects:
     def emit_record(self, tracked: TrackedDelivery, how: Mechanism | None) -> None:
         assert tracked.draft is not None
         rests = how is not None and tracked.draft.outcome in ("redelivered", "kept")
-        self._commands.append(replace(tracked.draft, mechanism=how) if rests else tracked.draft)
+        self.commands.append(replace(tracked.draft, mechanism=how) if rests else tracked.draft)
         tracked.draft = None
 
     # -- pauses -----------------------------------------------------------------------------------
@@ -423,7 +415,7 @@ class Effects:
     def _end_hold(self, tracked: TrackedDelivery) -> None:
         source, budget = tracked.plan.source, tracked.budget
         budget.leave(tracked.token)
-        self._commands.append(CancelTimer(tracked.token))
+        self.commands.append(CancelTimer(tracked.token))
         if not self.pauses.paused:
             return
         options = budget.options
@@ -443,12 +435,12 @@ class Effects:
         of: Sequence[object] = (),
     ) -> None:
         """Pause a source for one more cause; see `SourcePauses.halt`."""
-        self._commands += self.pauses.halt(source, cause, reason, loud=loud, of=of)
+        self.commands += self.pauses.halt(source, cause, reason, loud=loud, of=of)
 
     def lift(self, source: Destination, cause: object) -> None:
         """End a cause for a pause; without any other the source is resumed."""
         if self.pauses.paused:
-            self._commands += self.pauses.lift(source, cause)
+            self.commands += self.pauses.lift(source, cause)
 
 
 def _terms(tracked: TrackedDelivery) -> RetryTerms:

@@ -78,7 +78,7 @@ class Interceptor:
             TimerFired: self._due,
             CopyAnswered: self._effects.copy_answered,
             TransactionAnswered: self._effects.transaction_answered,
-            SettleWritten: self._written,
+            SettleWritten: self._effects.settle_written,
             GenerationLost: self._lost,
             NotRun: self._left,
             ConsumerRetired: self._retired,
@@ -87,14 +87,19 @@ class Interceptor:
 
     def feed(self, x: Input, /) -> Sequence[Command]:
         """Return what is to be done now. Never raises for anything that a broker, handler or policy can cause."""
-        commands = self._effects.begin(getattr(x, "at", None))
+        at: Moment | None = getattr(x, "at", None)
+        if at is not None:
+            self._effects.mono = at.mono
+        # What a fault of ours left half done before is dropped, not executed (doubt-means-unsettled).
+        self._effects.commands = commands = []
         self._takes[type(x)](x)
         return commands
 
     def awaits(self, delivery: Delivery) -> bool:
         """Return whether a delivery without any mark has a past, or a date that is still to come. Any thread."""
-        is_dated = interop.is_dated(self.plans[delivery.destination].policy, delivery)
-        return is_dated or self._deliveries.awaits(delivery)
+        if self.plans[delivery.destination].policy.language == interop.DATED and interop.is_dated(delivery):
+            return True
+        return self._deliveries.awaits(delivery)
 
     def budget_of(self, source: Destination) -> HoldBudget:
         """Return the hold budget of a source. Any thread."""
@@ -257,7 +262,7 @@ class Interceptor:
                 if decision.reason == "expired" and (
                     line := interop.expired_line(tracked.plan.policy, tracked.delivery)
                 ):
-                    self._effects.add(Log("info", line))
+                    self._effects.commands.append(Log("info", line))
                 draft("discarded", reason=decision.reason)
                 self._end(tracked, Signal.DROP, at)
             case DeadLetter():
@@ -319,7 +324,7 @@ class Interceptor:
             return self._effects.step(tracked, Signal.AGAIN)
         if tracked.state is not State.HELD:
             return
-        if self._effects.keeps_for(tracked) <= 0:
+        if not tracked.copyable and self._effects.keeps_for(tracked) <= 0:
             return self._effects.step(tracked, Signal.RELEASE)
         rest = tracked.due - x.at.mono
         if rest > SLACK_US / 1e6:
@@ -344,11 +349,8 @@ class Interceptor:
         elif tracked is was:
             self._effects.step(tracked, Signal.LEAVE)
         else:
-            self._effects.add(RunHandler(tracked.delivery))  # the redelivery waited for a run that will not come
-
-    def _written(self, x: SettleWritten) -> None:
-        if (tracked := self._deliveries.by_token.get(x.token)) is not None:
-            self._effects.step(tracked, Signal.WRITTEN)
+            # the redelivery waited for a run that will not come
+            self._effects.commands.append(RunHandler(tracked.delivery))
 
     def _lost(self, x: GenerationLost) -> None:
         """End what a lost generation has begun. Handlers that still run are remembered: a redelivery waits for them."""

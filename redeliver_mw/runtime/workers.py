@@ -214,6 +214,7 @@ class InlinePool(WorkerPool):
 
     def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
         super().__init__(spec, listener)
+        self._is_async = spec.is_async
         self._busy = False
 
     def _wake(self, n: int) -> None:
@@ -227,7 +228,7 @@ class InlinePool(WorkerPool):
             self._busy = False
 
     def _call(self, arguments: tuple[Any, ...]) -> None:
-        if not self.spec.is_async:
+        if not self._is_async:
             return super()._call(arguments)
         with asyncio.Runner() as runner:
             runner.run(self.spec.fn(*arguments))

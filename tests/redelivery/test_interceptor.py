@@ -21,6 +21,7 @@ from redeliver_mw.redelivery.commands import (
     Arrived,
     CancelTimer,
     Command,
+    CopyAnswered,
     GenerationLost,
     HandlerFailed,
     HandlerSucceeded,
@@ -38,7 +39,6 @@ from redeliver_mw.redelivery.commands import (
     StopRequested,
     TimerFired,
     TransactionAnswered,
-    copy_answered,
 )
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait, schedules_at_once
@@ -105,7 +105,7 @@ class Core:
         return self.feed(TimerFired(wait.token, self.at))
 
     def answer(self, store: PublishCopy, word: str = "ok", why: str = "") -> Sequence[Command]:
-        return self.feed(copy_answered(store, cast(Verdict, word), why or word, self.at))
+        return self.feed(CopyAnswered(store.token, store.out.copy_id, cast(Verdict, word), why or word, self.at))
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [c for c in self.said if isinstance(c, kind)]

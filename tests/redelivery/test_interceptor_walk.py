@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from redeliver_mw.adapter.capabilities import Capabilities, ScheduleRange
+from redeliver_mw.adapter.protocol import Verdict
 from redeliver_mw.clock import Moment
 from redeliver_mw.failure import Failure
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
@@ -282,7 +283,7 @@ class World:
         self.bad_answers -= word != "ok"
         if word in ("ok", "silent"):
             self.keep(origin, out)
-        self.feed(CopyAnswered(token, copy_id, word == "ok", word, self.at, word == "silent", word == "unfit"))
+        self.feed(CopyAnswered(token, copy_id, cast(Verdict, word), word, self.at))
 
     def moved(self, token: int, verdict: Any) -> None:
         """A lost transaction was committed or not, which its loss has decided; an abandoned one was not."""
