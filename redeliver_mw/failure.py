@@ -59,14 +59,15 @@ class Failure:
 
 def describe(error: BaseException) -> Failure:
     """Return `error` as a `Failure`. Never raises, whatever the exception's own methods do. Thread-safe."""
-    kind = _type_name(error)
-    message = _message(error)
     nothing: list[str] = []
     frames = _safely(lambda: _fingerprint_frames(error), nothing)
-    short = trim_utf8(message, _IN_TEXT)
+    said = _said(error)
+    kind, message = label(_class_name(error)), safe(said)
+    short, message = trim_utf8(message, _IN_TEXT), trim_utf8(message, MAX_TEXT)
     line = f"{kind}: {short}" if short else kind
+    mark = fingerprint(kind, frames)
     text = _safely(lambda: _text(error, line), line)
-    return Failure(kind, trim_utf8(message, MAX_TEXT), fingerprint(kind, frames), frames, text)
+    return Failure(kind, message, mark, frames, text)
 
 
 def fingerprint(kind: str, frames: list[str]) -> str:
@@ -91,18 +92,22 @@ def _safely(work: Callable[[], T], instead: T) -> T:
         return instead
 
 
+def _class_name(error: BaseException) -> str:
+    return _safely(lambda: str(type(error).__name__), "Exception")
+
+
 def _type_name(error: BaseException) -> str:
-    return label(_safely(lambda: str(type(error).__name__), "Exception"))
+    return label(_class_name(error))
 
 
-def _message(error: BaseException, read: int = _READ) -> str:
-    """Return `str(error)`, at most about `read` characters, redacted before it is cut to its final length."""
-    text = _safely(lambda: str.__str__(str(error)), f"<{_type_name(error)} whose __str__ fails>")
+def _said(error: BaseException, read: int = _READ) -> str:
+    """Return `str(error)`, at most about `read` characters, to be redacted before it is cut to its final length."""
+    text = _safely(lambda: str.__str__(str(error)), f"<{_class_name(error)} whose __str__ fails>")
     if len(text) > read:
         # Half a secret at the cut would no longer look like a secret, so cut at a space instead.
         space = max(text.rfind(" ", read - 4096, read), text.rfind("\n", read - 4096, read))
         text = text[: space if space > 0 else read] + " …"
-    return safe(text)
+    return text
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -213,8 +218,8 @@ def _block(error: BaseException, line: str = "", depth: int = 0) -> str:
 
 def _line(error: BaseException) -> str:
     """Return the type and the message of an exception."""
-    message = trim_utf8(_message(error, 2 * _IN_TEXT), _IN_TEXT)
-    return f"{_type_name(error)}: {message}" if message else _type_name(error)
+    kind, message = _type_name(error), trim_utf8(safe(_said(error, 2 * _IN_TEXT)), _IN_TEXT)
+    return f"{kind}: {message}" if message else kind
 
 
 # There are few bugs and many failures, so the results for a stack are cached. A stack is identified by the positions in

@@ -15,9 +15,8 @@ from . import interop
 from .copies import Transfer, release_annotations
 from .delays import HOLD_MAX_ALONE, DelayOptions, ScheduleWait, choose_delay
 from .effects import Effects
-from .ledger import NO_COPIES, TrackedDelivery
 from .states import Signal, State
-from .tracking import TrackedDeliveries
+from .tracking import NO_COPIES, TrackedDeliveries, TrackedDelivery
 
 SLACK_US = 2_000  # an arrival this little before its time is on time
 LOOK_UP = 0.05  # seconds that the last place is held while the way of its copy is being looked up
@@ -77,12 +76,12 @@ class DelayPlanner:
         if tracked.delivery.in_line:
             ways = ways.in_line()
         last_place = ways.spare is not None and taken >= ways.spare
+        room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + rest, at))
         young = self._young(tracked, rest) if tracked.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
             young = LOOK_UP if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
-        room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + rest, at))
         if last_place:
             ways = replace(ways, hold_max=min(ways.hold_max, HOLD_MAX_ALONE))
         back_early = tracked.state is State.EARLY and room  # not given back again at once: clocks may differ
@@ -106,7 +105,7 @@ class DelayPlanner:
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
         elif way.how == "hold" and (
             (last_place and _was_held(tracked) and self._to_the_tail(tracked, at))
-            or (_outlasts(tracked, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
+            or (_outlasts(tracked, options, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
         ):
             return
         if young > 0 and way.how == "hold":
@@ -268,12 +267,12 @@ def _was_held(tracked: TrackedDelivery) -> bool:
     return tracked.state is State.HELD and tracked.seconds > LOOK_UP
 
 
-def _outlasts(tracked: TrackedDelivery, until: float) -> bool:
+def _outlasts(tracked: TrackedDelivery, options: DelayOptions, until: float) -> bool:
     """Return whether it would be unsettled for too long by then: many short holds may follow each other.
 
     A message that is in front of its key stays, because its copy would be behind it.
     """
-    most = tracked.budget.options.keep_at_most
+    most = options.keep_at_most
     return most is not None and tracked.copyable and not tracked.delivery.in_line and until > tracked.since + most
 
 

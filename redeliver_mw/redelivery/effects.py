@@ -29,11 +29,10 @@ from .commands import (
     TransactionAnswered,
 )
 from .copies import RetryTerms, Transfer, copies_of, limbo_letter
-from .ledger import TrackedDelivery
 from .outbox import sends_of
 from .pauses import LIMBO, SourcePauses
 from .states import TABLE, Action, Signal, State
-from .tracking import TrackedDeliveries
+from .tracking import TrackedDeliveries, TrackedDelivery
 
 TRIES_BEFORE_HALT = 3  # unanswered tries of one target before the subscription pauses
 BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
@@ -119,7 +118,7 @@ class Effects:
         """Publish every copy that is not confirmed. A message that cannot be copied exactly is not sent at all."""
         transfer = tracked.transfer
         assert transfer is not None
-        if tracked.is_retry:
+        if tracked.plan.ordered and tracked.is_retry:
             self._tell_behind(tracked, rests=True)
         if tracked.entry is not None:
             tracked.entry.transfer = transfer

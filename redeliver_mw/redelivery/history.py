@@ -14,9 +14,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..message import Attempt
+from ..message import KEPT_ATTEMPTS, Attempt
 
-KEPT = 10  # attempts
 HISTORY_BYTES = 2048
 HOST_BYTES = 64  # of a name, in ASCII
 MAX_DELAY = 1e9  # seconds
@@ -25,22 +24,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AttemptHistory = tuple[Attempt, ...]
 
 
-def added(history: AttemptHistory, at_us: int, fingerprint: str, host: str) -> AttemptHistory:
-    """Return the history with one more attempt, which failed at `at_us` (microseconds since 1970)."""
-    return (*history, Attempt(at_us, fingerprint, host, None))[-KEPT:]
-
-
-def rested(history: AttemptHistory, delay: float) -> AttemptHistory:
-    """Return the history with a delay of `delay` seconds after the last attempt."""
-    return (*history[:-1], history[-1]._replace(delay=delay)) if history else history
-
-
 def written(history: AttemptHistory, room: int = HISTORY_BYTES) -> str:
     """Return the history as ASCII of at most `room` bytes and 2 KiB, without the oldest attempts.
 
     The text is empty if not even the last attempt fits.
     """
-    items = [json.dumps(_item(attempt), separators=(",", ":")) for attempt in history[-KEPT:]]
+    items = [json.dumps(_item(attempt), separators=(",", ":")) for attempt in history[-KEPT_ATTEMPTS:]]
     while items and len(",".join(items)) + 2 > min(room, HISTORY_BYTES):
         del items[0]
     return f"[{','.join(items)}]" if items else ""
@@ -54,7 +43,7 @@ def read(text: str) -> AttemptHistory:
     if not 0 < len(text) <= HISTORY_BYTES:
         return ()
     try:
-        return tuple(_attempt(item) for item in json.loads(text))[-KEPT:]
+        return tuple(_attempt(item) for item in json.loads(text))[-KEPT_ATTEMPTS:]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return ()
 

@@ -22,7 +22,7 @@ from ..errors import RetryAfter, is_uncounted
 from ..failure import CRASH, trim_utf8
 from ..message import Delivery, Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
-from . import history, identity, interop
+from . import identity, interop
 from .commands import (
     Arrived,
     Command,
@@ -45,11 +45,10 @@ from .delay_planner import SLACK_US, DelayPlanner
 from .delays import ScheduleWait, schedules_at_once
 from .effects import Effects
 from .headers import read_history_headers
-from .hold_budget import HoldBudget
-from .ledger import Ledger, LedgerEntry, TrackedDelivery, count_failure
+from .ledger import Ledger, LedgerEntry
 from .plan import SourcePlan, attempt_plan
 from .states import Signal, State
-from .tracking import OrphanedRuns, TrackedDeliveries
+from .tracking import HoldBudget, OrphanedRuns, TrackedDeliveries, TrackedDelivery
 
 
 class Interceptor:
@@ -138,15 +137,14 @@ class Interceptor:
 
     def _crashed(self, tracked: TrackedDelivery, entry: LedgerEntry, at: Moment) -> None:
         """Count the crash that the message caused: a failure like any other, which only the next process can count."""
-        entry.crashed, past = False, tracked.past
-        error = f"{CRASH.type}: {CRASH.message}"
-        count_failure(past, tracked.delivery.properties.ttl_us, at.us, 0.0, error, counted=True)
+        entry.crashed, past, at_us = False, tracked.past, at.us
+        past.count_failure(at_us, 0.0, f"{CRASH.type}: {CRASH.message}", tracked.delivery.properties.ttl_us)
         tracked.failure = entry.failure = CRASH
-        elapsed = (at.us - (past.first_attempt_us or at.us)) / 1e6
+        elapsed = (at_us - (past.first_attempt_us or at_us)) / 1e6
         decision = tracked.plan.policy.decide(past.failures, elapsed)
         if isinstance(decision, DeadLetter | Discard | Keep):
             decision = replace(decision, reason="crashed")
-        self._verdict(tracked, decision, at, 0.0, reason="crashed")
+        self._verdict(tracked, decision, at, at_us, reason="crashed")
 
     def _resume_transfer(self, tracked: TrackedDelivery, transfer: Transfer, at: Moment) -> None:
         """Send the missing copies of a message that was lost while its copies were on their way. No handler runs."""
@@ -163,11 +161,11 @@ class Interceptor:
         """Wait, dead-letter, or run: what an arrival, or the end of a hold, leads to."""
         past, policy = tracked.past, tracked.plan.policy
         if past.expires_at_us is not None and past.expires_at_us <= at.us:
-            return self._verdict(tracked, policy.expired(), at, 0.0)
+            return self._verdict(tracked, policy.expired(), at, at.us)
         if (rest := self._delays.early_by(tracked, at)) > 0:
             return self._delays.wait_out(tracked, rest, at)
         if past.failures and (decision := policy.on_arrival(past.failures)) is not None:
-            return self._verdict(tracked, decision, at, 0.0)
+            return self._verdict(tracked, decision, at, at.us)
         self._effects.step(tracked, Signal.RUN)
 
     def _begin_again(self, tracked: TrackedDelivery, at: Moment) -> None:
@@ -213,33 +211,28 @@ class Interceptor:
         tracked = self._tracked_run(x.delivery)
         if tracked is None:
             tracked = self._open_running(x.delivery, x.at.mono - x.ran)
-        past = tracked.past
-        uncounted = not x.counted or is_uncounted(x.error)
-        count_failure(
-            past,
-            x.delivery.properties.ttl_us,
-            x.at.us,
-            x.ran,
-            f"{x.failure.type}: {x.failure.message[:1000]}",
-            counted=not uncounted,
-        )
+        else:  # a policy file may have changed, and the handler may have set more
+            plan = self._plan_of_run(x.delivery)
+            tracked.plan = plan.for_message(tracked.delivery, tracked.past, tracked.lineage)
+        past, at_us = tracked.past, x.at.us
+        counted = x.counted and not is_uncounted(x.error)
+        error = f"{x.failure.type}: {x.failure.message[:1000]}"
+        past.count_failure(at_us, x.ran, error, x.delivery.properties.ttl_us, counted=counted)
         past.trace = x.delivery.trace or past.trace
-        past.history = history.added(past.history, x.at.us, x.failure.fingerprint, tracked.plan.signature.host)
+        past.add_attempt(at_us, x.failure.fingerprint, tracked.plan.signature.host)
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         tracked.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if tracked.entry is not None:
             tracked.entry.failure = tracked.failure
-        plan = self._plan_of_run(x.delivery)  # a policy file may have changed, and the handler may have set more
-        tracked.plan = plan.for_message(tracked.delivery, past, tracked.lineage)
-        self._verdict(tracked, self._decide(tracked, x), x.at, x.u, x)
+        self._verdict(tracked, self._decide(tracked, x, at_us), x.at, at_us, x.u, x)
 
-    def _decide(self, tracked: TrackedDelivery, x: HandlerFailed) -> Decision:
+    def _decide(self, tracked: TrackedDelivery, x: HandlerFailed, at_us: int) -> Decision:
         policy, past = tracked.plan.policy, tracked.past
         if x.undecodable and not policy.retries(x.error):
             return policy.end("undecodable", past.failures)
         if not x.counted:
             return policy.decide(past.failures, error=RetryAfter(0.0, count=False))
-        elapsed = (x.at.us - (past.first_attempt_us or x.at.us)) / 1e6
+        elapsed = (at_us - (past.first_attempt_us or at_us)) / 1e6
         return policy.decide(past.failures, elapsed, x.error)
 
     def _verdict(
@@ -247,7 +240,8 @@ class Interceptor:
         tracked: TrackedDelivery,
         decision: Decision,
         at: Moment,
-        u: float,
+        at_us: int,
+        u: float = 0.0,
         x: HandlerFailed | None = None,
         *,
         reason: str = "",
@@ -266,7 +260,7 @@ class Interceptor:
                 draft("discarded", reason=decision.reason)
                 self._end(tracked, Signal.DROP, at)
             case DeadLetter():
-                targets = tuple(t.resolve(tracked.plan.source) for t in decision.targets)
+                targets = decision.resolve(tracked.plan.source)
                 expiry = tracked.plan.policy.expiry if decision.reason == "expired" else None
                 tracked.transfer = Transfer(
                     "dead_lettered",
@@ -276,15 +270,15 @@ class Interceptor:
                     failure=failure,
                     lives=expiry.time_to_live if expiry else None,
                     priority=expiry.priority if expiry else None,
-                    decided_us=at.us,
+                    decided_us=at_us,
                 )
                 draft("dead_lettered", reason=decision.reason, targets=targets)
                 self._end(tracked, Signal.MOVE, at)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
-                tracked.past.not_before_us = at.us + round(delay * 1e6)
+                tracked.past.not_before_us = at_us + round(delay * 1e6)
                 if x is not None:
-                    tracked.past.history = history.rested(tracked.past.history, delay)
+                    tracked.past.add_delay(delay)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
                 reason = reason if x is None or x.counted else "breaker"
                 draft(outcome, reason=reason, delay=delay, delay_base=decision.base)

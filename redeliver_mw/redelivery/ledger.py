@@ -14,24 +14,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-from ..adapter.capabilities import Mechanism
 from ..failure import Failure
-from ..message import Delivery, Destination, Outgoing, Past
-from .commands import RecordAttempt
+from ..message import Destination, Past
 from .copies import Transfer
-from .delays import DelayOptions
-from .hold_budget import HoldBudget
 from .identity import TWIN, TWIN_CHARS
-from .plan import SourcePlan
-from .states import State
 
-NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
-NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
+if TYPE_CHECKING:
+    from .tracking import TrackedDelivery
+
 CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, if the broker reports no ack timeout: half an hour
 LEDGER_SIZE = 10_000  # entries in a ledger; the least recently used one is removed first, which can only lower a count
 
@@ -41,13 +34,15 @@ class Ledger(Protocol):
 
     back: set[str]  # keys of messages that the broker has again
 
+    # For a database that stores the ledger: keys of entries that have changed since, and whether the settlement is
+    # written, so that no other process needs the entry. None: no database stores the ledger.
+    changed: dict[str, bool] | None
+
     def find(self, key: str, /) -> LedgerEntry | None: ...
-    def open(self, key: str, make: Callable[[], LedgerEntry], /) -> LedgerEntry: ...
+    def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry: ...
     def forget(self, key: str, /) -> None: ...
     def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None: ...
     def awaits_twin(self, twin: str, /) -> bool: ...
-    def save(self, key: str, /) -> None: ...  # its entry has changed
-    def over(self, key: str, /) -> None: ...  # its settlement is written: no other process needs the entry
 
 
 @dataclass(slots=True)
@@ -86,84 +81,13 @@ class LedgerEntry:
         self.transfer, self.failure, self.confirmed = None, None, frozenset()
 
 
-@dataclass(slots=True, eq=False)
-class TrackedDelivery:
-    """Holds the state of one tracked delivery. Seconds on the monotonic clock, except where `_us` says otherwise.
-
-    Only `Effects.step` changes `state`, by the table in `states.py`.
-    """
-
-    token: int
-    delivery: Delivery
-    plan: SourcePlan
-    past: Past
-    state: State
-    lineage: str
-    key: str | None  # in the ledger; None for a message that shares its id with a live one
-    entry: LedgerEntry | None
-    ledger: Ledger  # of its source
-    budget: HoldBudget  # of its source
-    nameless: bool = False  # without an id: its redelivery claims its count, and nothing else
-    expected: bool = False  # the broker had the message again, and has delivered it again
-    how: Mechanism = "hold"
-    due: float = 0.0  # when the delay is over
-    seconds: float = 0.0  # of this hold, or of the delay at the broker
-    marks: Mapping[str, str] | None = None  # headers with which the message is released
-    transfer: Transfer | None = None
-    outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
-    wave: frozenset[str] = frozenset()  # copies sent at the last try
-    open: frozenset[str] = frozenset()  # copies sent and not answered
-    confirmed: frozenset[str] = frozenset()
-    tries: int = 0
-    why: str = ""  # the last refusal
-    refusals: Mapping[str, str] = field(default_factory=lambda: NO_REFUSALS)  # copy id -> its own last refusal
-    doubt: bool = False  # a copy was not answered: the broker may have it
-    copyable: bool = True
-    whole: bool = True  # a limbo can store the message
-    letter: bool = False  # the dead letter of a message that cannot be copied is being put into limbo
-    since: float = 0.0  # when the delivery was first seen
-    failure: Failure | None = None
-    draft: RecordAttempt | None = None  # of an attempt that is not over yet
-
-    @property
-    def is_retry(self) -> bool:
-        """Return whether the copies sent for the delivery are retry copies."""
-        return self.transfer is not None and self.transfer.outcome == "redelivered"
-
-    def has_room(self, options: DelayOptions) -> bool:
-        """Return whether the delivery is held, or may be."""
-        return self.state is State.HELD or self.budget.fits(self.token, options, copyable=self.copyable)
-
-    def take_place(self) -> None:
-        """Take a place of the hold budget, apart from others if no copy of the delivery can be made."""
-        shared = self.copyable or (self.state is State.HELD and self.budget.options.apart == 0)
-        self.budget.take(self.token, apart=not shared)
-
-    def save(self) -> None:
-        """Let the ledger store the changes, if it stores any."""
-        if self.key is not None and self.entry is not None:
-            ended = self.state is State.SETTLED and self.entry.done  # a released delivery is not over
-            (self.ledger.over if ended else self.ledger.save)(self.key)
-
-    def expect_return(self) -> None:
-        """Note that the broker has the message again, and may deliver it without marking it as redelivered."""
-        if self.key is not None and self.entry is not None and not self.entry.done:
-            self.ledger.back.add(self.key)
-
-    def end_entry(self) -> None:
-        """Let the ledger remember only that the end is decided."""
-        if self.entry is not None:
-            self.entry.returns = self.is_retry
-            self.entry.finish()
-            self.ledger.back.discard(self.key or "")
-
-
 class MemoryLedger:
     """Is the ledger of one process, broker and source. Outlives connections; bounded."""
 
     def __init__(self, size: int = LEDGER_SIZE) -> None:
         self._size = size
         self.back: set[str] = set()  # keys of messages that the broker has again, and may deliver without a mark
+        self.changed: dict[str, bool] | None = None
         self._entries: OrderedDict[str, LedgerEntry] = OrderedDict()
         self._twins: dict[str, set[str]] = {}  # twin key -> keys of entries of messages without an id
         self._lock = threading.Lock()
@@ -179,12 +103,11 @@ class MemoryLedger:
                 self._entries.move_to_end(key)
             return entry
 
-    def open(self, key: str, make: Callable[[], LedgerEntry], /) -> LedgerEntry:
-        """Return the entry of `key`, made if there is none."""
+    def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry:
+        """Return the entry of `key`, which is `new` if there was none."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                entry = self._entries[key] = make()
+            entry = self._entries.setdefault(key, new)
+            if entry is new:
                 if key.startswith(TWIN):
                     self._twins.setdefault(key[:TWIN_CHARS], set()).add(key)
                 if len(self._entries) > self._size:
@@ -224,12 +147,6 @@ class MemoryLedger:
             self._entries.pop(key, None)
             self._gone(key)
 
-    def save(self, key: str, /) -> None:
-        """Note that the entry of `key` has changed."""
-
-    def over(self, key: str, /) -> None:
-        """Note that the settlement of `key` is written: only this process will ever need the entry."""
-
 
 _ledgers: dict[tuple[str, Destination], MemoryLedger] = {}
 _ledgers_lock = threading.Lock()
@@ -242,19 +159,3 @@ def ledger_of(scope: str, source: Destination) -> MemoryLedger:
     """
     with _ledgers_lock:
         return _ledgers.setdefault((scope, source), MemoryLedger())
-
-
-def count_failure(past: Past, ttl_us: int | None, at_us: int, ran: float, error: str, *, counted: bool) -> None:
-    """Note a failure in `past`: at `at_us`, after `ran` seconds.
-
-    Without `counted`, the handler only asked for a delay.
-    """
-    first = at_us - round(ran * 1e6)
-    past.failures += counted
-    past.first_attempt_us = past.first_attempt_us or first
-    if past.expires_at_us is None and ttl_us is not None:
-        past.expires_at_us = first + ttl_us  # at the latest: how long the message was in its queue is unknown
-    if counted:
-        past.first_failed_us = past.first_failed_us or at_us
-    past.last_failed_us = at_us
-    past.last_error = error

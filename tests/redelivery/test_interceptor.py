@@ -1201,7 +1201,7 @@ def crashed(core: Core, d: Delivery, failures: int = 0) -> Delivery:
     key = message_key(d, Past())
     assert key is not None
     entry = LedgerEntry(key, Past(failures=failures), digest(d), crashed=True)
-    core.ledger.open(ledger_key(key, Past()), lambda: entry)
+    core.ledger.open(ledger_key(key, Past()), entry)
     d.redelivered = True
     return d
 
@@ -1373,7 +1373,7 @@ def test_where_returns_are_not_marked_an_identical_message_takes_over_what_went_
 def test_a_message_without_an_id_that_a_process_died_of_counts_that_crash() -> None:
     core, d = Core(LONG), nameless(1, True)
     twin = twin_key(d, core.interceptor._deliveries.capabilities)
-    core.ledger.open(f"{twin}/0/0", lambda: LedgerEntry(twin, Past(), digest(d), crashed=True))
+    core.ledger.open(f"{twin}/0/0", LedgerEntry(twin, Past(), digest(d), crashed=True))
     core.arrive(d)
     assert d.past.failures == 1
     assert core.the(RecordAttempt).reason == "crashed"
