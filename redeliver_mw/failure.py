@@ -60,9 +60,9 @@ class Failure:
 def describe(error: BaseException) -> Failure:
     """Return `error` as a `Failure`. Never raises, whatever the exception's own methods do. Thread-safe."""
     nothing: list[str] = []
+    name, said = _class_name(error), _said(error)
     frames = _safely(lambda: _fingerprint_frames(error), nothing)
-    said = _said(error)
-    kind, message = label(_class_name(error)), safe(said)
+    kind, message = label(name), safe(said)
     short, message = trim_utf8(message, _IN_TEXT), trim_utf8(message, MAX_TEXT)
     line = f"{kind}: {short}" if short else kind
     mark = fingerprint(kind, frames)
@@ -156,9 +156,9 @@ def _frames(trace: TracebackType | None) -> list[str]:
 
 
 def _named(trace: TracebackType) -> list[str]:
-    names = labels(list(_frame_names(trace)))
+    names = list(_frame_names(trace))
     first = next((at for at, name in enumerate(names) if not _is_ours(name)), 0)
-    return list(dict.fromkeys(reversed(names[first:])))[::-1]
+    return list(dict.fromkeys(reversed(labels(names[first:]))))[::-1]
 
 
 def _frame_names(trace: TracebackType | None) -> Iterator[str]:
@@ -204,6 +204,7 @@ def _printed(trace: TracebackType) -> str:
 def _block(error: BaseException, line: str = "", depth: int = 0) -> str:
     """Return one exception: frames, type and message (`line`), notes, and the members of a group, indented."""
     lines: list[str] = []
+    members = _members(error) if depth < 3 else []
     if error.__traceback__ is not None:
         lines.append("Traceback (most recent call last):\n")
         lines.append(_once(_printed, error.__traceback__))
@@ -211,7 +212,7 @@ def _block(error: BaseException, line: str = "", depth: int = 0) -> str:
     notes = getattr(error, "__notes__", None)
     for note in notes[:_MEMBERS] if isinstance(notes, list) else ():
         lines.append(trim_utf8(safe(str(note)[:_IN_TEXT]), _IN_TEXT) + "\n")
-    for member in _members(error) if depth < 3 else ():
+    for member in members:
         lines.append(textwrap.indent(_block(member, depth=depth + 1), "  | "))
     return "".join(lines)
 

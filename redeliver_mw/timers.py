@@ -45,9 +45,13 @@ class SingleTimer:
     def set(self, seconds: float) -> None:
         """Call `fn` after this many seconds, and cancel any earlier call."""
         self.off()
-        self._cancel = self._call_later(seconds, self._fn)
+        self._cancel = self._call_later(seconds, self._fire)
 
     def off(self) -> None:
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
+
+    def _fire(self) -> None:
+        self._cancel = None
+        self._fn()

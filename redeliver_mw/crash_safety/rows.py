@@ -40,6 +40,7 @@ def line_of(entry: LedgerEntry) -> dict[str, Any]:
         "failure": _of_failure(entry.failure),
         "last_error": past.last_error,
     }
+    encoded = json.dumps({name: value for name, value in rest.items() if value}).encode()
     return {
         "failures": past.failures,
         "not_before_us": past.not_before_us,
@@ -48,7 +49,7 @@ def line_of(entry: LedgerEntry) -> dict[str, Any]:
         "last_error": past.last_error and clean(past.last_error),
         "done": int(entry.done),
         "digest": entry.digest,
-        "rest": json.dumps({name: value for name, value in rest.items() if value}).encode(),
+        "rest": encoded,
     }
 
 

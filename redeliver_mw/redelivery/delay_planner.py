@@ -25,10 +25,11 @@ LOOK_UP = 0.05  # seconds that the last place is held while the way of its copy 
 class DelayPlanner:
     """Decides which way a delay is waited out, and which delivery leaves when there is no room. Not thread-safe.
 
-    After `stopping` is set nothing is held any more: each delay is left to the broker or the limbo.
+    After `stopping` is set nothing is held any more: each delay is left to the broker or the limbo. Without a
+    `schedule_wait`, scheduled copies wait in queues that can be trusted as soon as they exist.
     """
 
-    def __init__(self, deliveries: TrackedDeliveries, effects: Effects, schedule_wait: ScheduleWait) -> None:
+    def __init__(self, deliveries: TrackedDeliveries, effects: Effects, schedule_wait: ScheduleWait | None) -> None:
         self.stopping = False
         self._deliveries, self._effects = deliveries, effects
         self._capabilities = deliveries.capabilities
@@ -37,7 +38,9 @@ class DelayPlanner:
     def _young(self, tracked: TrackedDelivery, rest: float) -> float:
         """Return for how many seconds yet what a copy for this rest would wait in is not to be trusted with it."""
         schedule = tracked.plan.ways.schedule
-        hop = schedule.hop(rest) if schedule is not None else 0.0
+        if self._schedule_wait is None or schedule is None:
+            return 0.0
+        hop = schedule.hop(rest)
         return self._schedule_wait(tracked.plan.source, hop) if hop > 0 else 0.0
 
     def early_by(self, tracked: TrackedDelivery, at: Moment) -> float:
@@ -77,7 +80,7 @@ class DelayPlanner:
             ways = ways.in_line()
         last_place = ways.spare is not None and taken >= ways.spare
         room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + rest, at))
-        young = self._young(tracked, rest) if tracked.copyable else 0.0
+        young = self._young(tracked, rest) if self._schedule_wait is not None and tracked.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
             young = LOOK_UP if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place

@@ -87,11 +87,6 @@ class DelayChoice:
     there: bool = False  # for a nack: the broker waits with the message, instead of this process
 
 
-def schedules_at_once(_source: Destination, _seconds: float) -> float:
-    """Return 0: scheduled copies wait in queues that can be trusted as soon as they exist."""
-    return 0.0
-
-
 def hold_budget(prefetch: int) -> int:
     """Return half of the prefetch window, so that healthy messages keep the other half; 1 for a prefetch of one."""
     return max(1, prefetch // 2)

@@ -72,7 +72,8 @@ class Effects:
             case Action.ACCEPT:
                 self._accept(tracked)
             case Action.FINISH:
-                self._finish(tracked)
+                tracked.end_entry()
+                self._record_end(tracked)
                 self.close(tracked)
             case Action.GIVE_BACK:
                 self.commands.append(Settle(tracked.token, tracked.delivery, "released"))
@@ -104,12 +105,12 @@ class Effects:
     # -- what steps do ----------------------------------------------------------------------------
 
     def _accept(self, tracked: TrackedDelivery) -> None:
-        self.commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=tracked.is_retry))
-        self._finish(tracked)
+        returns = tracked.end_entry()
+        self.commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=returns))
+        self._record_end(tracked)
 
-    def _finish(self, tracked: TrackedDelivery) -> None:
-        """Let the ledger know that the end is decided, and record the attempt."""
-        tracked.end_entry()
+    def _record_end(self, tracked: TrackedDelivery) -> None:
+        """Record the attempt whose end is decided; its source is no longer paused for it."""
         if tracked.draft is not None:
             self.emit_record(tracked, tracked.how if tracked.transfer is not None else None)
         self.lift(tracked.plan.source, tracked.token)
@@ -305,9 +306,9 @@ class Effects:
 
     def close(self, tracked: TrackedDelivery) -> None:
         """End the tracking of a delivery: a pause that it caused ends, and those that wait behind it learn of it."""
-        self._deliveries.close(tracked)
         self.lift(tracked.plan.source, tracked.token)
         self._tell_behind(tracked)
+        self._deliveries.close(tracked)
 
     def _tell_behind(self, tracked: TrackedDelivery, *, rests: bool = False) -> None:
         """Tell the messages behind it in its key where the delivery is. Before its sender's date they may go first."""
@@ -337,7 +338,8 @@ class Effects:
             tracked.confirmed |= {x.copy_id}
             target = tracked.outs[x.copy_id].target
             self._refusing.discard(target)
-            self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
+            if self.pauses.logged:
+                self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
             if tracked.entry is not None:
                 tracked.entry.confirmed |= {x.copy_id}
                 tracked.save()

@@ -42,11 +42,11 @@ from .commands import (
 )
 from .copies import ERROR_BYTES, Transfer
 from .delay_planner import SLACK_US, DelayPlanner
-from .delays import ScheduleWait, schedules_at_once
+from .delays import ScheduleWait
 from .effects import Effects
 from .headers import read_history_headers
 from .ledger import Ledger, LedgerEntry
-from .plan import SourcePlan, attempt_plan
+from .plan import SourcePlan, plan_of_run
 from .states import Signal, State
 from .tracking import HoldBudget, OrphanedRuns, TrackedDeliveries, TrackedDelivery
 
@@ -63,7 +63,7 @@ class Interceptor:
         ledgers: Mapping[Destination, Ledger],
         capabilities: Capabilities,
         run_id: str,
-        schedule_wait: ScheduleWait = schedules_at_once,
+        schedule_wait: ScheduleWait | None = None,
     ) -> None:
         self.plans = plans
         self._deliveries = TrackedDeliveries(plans, ledgers, capabilities, run_id)
@@ -186,11 +186,9 @@ class Interceptor:
 
     def _open_running(self, delivery: Delivery, since: float = 0.0) -> TrackedDelivery:
         """Track a delivery that was not tracked until its handler was over, or the delivery was lost."""
-        return self._deliveries.open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING, since=since)
-
-    def _plan_of_run(self, delivery: Delivery) -> SourcePlan:
-        """Return the plan that held for the source when the attempt began; the present one, if that is not known."""
-        return self.plans[delivery.destination] if delivery.plan is None else attempt_plan(delivery)
+        return self._deliveries.open(
+            delivery, plan_of_run(delivery, self.plans), delivery.past, State.RUNNING, since=since
+        )
 
     def _handled(self, x: HandlerSucceeded) -> None:
         tracked = self._tracked_run(x.delivery)
@@ -198,7 +196,7 @@ class Interceptor:
             tracked = self._open_running(x.delivery, x.at.mono)
         if tracked is None:
             return
-        tracked.plan = self._plan_of_run(x.delivery).for_message(tracked.delivery, tracked.past, tracked.lineage)
+        tracked.plan = plan_of_run(x.delivery, self.plans).for_message(tracked.delivery, tracked.past, tracked.lineage)
         self._effects.draft(tracked, "accepted", x.at, ran=x.ran)
         if not x.sends:
             return self._end(tracked, Signal.HANDLED, x.at)
@@ -212,7 +210,7 @@ class Interceptor:
         if tracked is None:
             tracked = self._open_running(x.delivery, x.at.mono - x.ran)
         else:  # a policy file may have changed, and the handler may have set more
-            plan = self._plan_of_run(x.delivery)
+            plan = plan_of_run(x.delivery, self.plans)
             tracked.plan = plan.for_message(tracked.delivery, tracked.past, tracked.lineage)
         past, at_us = tracked.past, x.at.us
         counted = x.counted and not is_uncounted(x.error)

@@ -154,12 +154,14 @@ class TrackedDelivery:
         if self.key is not None and self.entry is not None and not self.entry.done:
             self.ledger.back.add(self.key)
 
-    def end_entry(self) -> None:
-        """Let the ledger remember only that the end is decided."""
+    def end_entry(self) -> bool:
+        """Let the ledger remember only that the end is decided; return whether the message returns as a retry copy."""
+        returns = self.is_retry
         if self.entry is not None:
-            self.entry.returns = self.is_retry
+            self.entry.returns = returns
             self.entry.finish()
             self.ledger.back.discard(self.key or "")
+        return returns
 
 
 class TrackedDeliveries:

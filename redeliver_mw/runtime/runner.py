@@ -87,7 +87,7 @@ class Runner:
         self._executor.start(self._dispatcher)
         if sequencer is not None:
             sequencer.start(self)
-        self.feed = self._dispatcher.feed
+        self.feed, self.awaits = self._dispatcher.feed, interceptor.awaits
         self._lock, self._idle = self._dispatcher.lock, self._dispatcher.idle
         self._live: set[int] = set()
         self.running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
@@ -195,10 +195,6 @@ class Runner:
         return [] if self._sequencer is None else self._sequencer.give_back(source, leaving)
 
     # -- what the gate lets through, on its thread --------------------------------------------------
-
-    def awaits(self, delivery: Delivery, /) -> bool:
-        """Return whether a delivery has a past although nothing on it says so."""
-        return self._interceptor.awaits(delivery)
 
     def admit(self, batch: Sequence[Delivery], /) -> None:
         """Let the interceptor have deliveries with a past."""

@@ -142,7 +142,7 @@ class FailureLog:
         if now < self._traced.get(failure.fingerprint, -math.inf) + TRACEBACK_EVERY:
             return ""
         _remember(self._traced, failure.fingerprint, now)
-        return visible(failure.text.rstrip("\n"), lines=True)
+        return failure.text.rstrip("\n")
 
     # -- summaries --------------------------------------------------------------------------------
 
@@ -256,5 +256,6 @@ def _summary(second: _Second, left_out: int) -> str:
 
 def _write(level: int, text: str, fields: dict[str, Any], traceback: str = "") -> None:
     record = log.makeRecord(log.name, level, __file__, 0, text, (), None, extra=fields)
-    record.exc_text = traceback or None  # where every formatter looks for a traceback that was already made into text
+    if traceback:  # where every formatter looks for a traceback that was already made into text
+        record.exc_text = visible(traceback, lines=True)
     log.handle(record)

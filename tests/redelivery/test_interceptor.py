@@ -41,7 +41,7 @@ from redeliver_mw.redelivery.commands import (
     TransactionAnswered,
 )
 from redeliver_mw.redelivery.copies import Provenance
-from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait, schedules_at_once
+from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait
 from redeliver_mw.redelivery.headers import iso
 from redeliver_mw.redelivery.identity import digest, ledger_key, message_key, twin_key
 from redeliver_mw.redelivery.interceptor import Interceptor
@@ -64,7 +64,7 @@ class Core:
         policy: RedeliveryPolicy | None = None,
         ways: DelayOptions = HOLD,
         ledger: MemoryLedger | None = None,
-        schedule_wait: ScheduleWait = schedules_at_once,
+        schedule_wait: ScheduleWait | None = None,
         **broker: Any,
     ) -> None:
         policy = policy or RedeliveryPolicy(3, 5.0, ["queue:DLQ.$", "queue:audit"])
@@ -1379,31 +1379,34 @@ def test_a_message_without_an_id_that_a_process_died_of_counts_that_crash() -> N
     assert core.the(RecordAttempt).reason == "crashed"
 
 
-class Listening(MemoryLedger):
-    ended = 0
-
-    def over(self, key: str, /) -> None:
-        self.ended += 1
+def stored_ledger() -> MemoryLedger:
+    """Return a ledger that notes for a database which entries have changed."""
+    ledger = MemoryLedger()
+    ledger.changed = {}
+    return ledger
 
 
 def test_the_ledger_hears_that_a_message_is_over_when_its_settle_is_written_and_not_before() -> None:
-    ledger = Listening()
+    ledger = stored_ledger()
     core, d = Core(RedeliveryPolicy(1, 5.0, "queue:audit"), ledger=ledger), delivery()
     core.fail(d)
     core.answer(core.the(PublishCopy))
-    assert (core.the(Settle).settlement, ledger.ended) == ("accepted", 0)
+    assert core.the(Settle).settlement == "accepted"
+    assert ledger.changed is not None
+    assert list(ledger.changed.values()) == [False]
     core.feed(SettleWritten(core.the(Settle).token))
-    assert ledger.ended == 1
+    assert list(ledger.changed.values()) == [True]
 
 
 def test_the_ledger_keeps_what_was_given_back() -> None:
-    ledger = Listening()
+    ledger = stored_ledger()
     core, d = Core(ways=NACK, ledger=ledger), delivery()
     core.fail(d)
     core.due(core.the(StartTimer))
     assert core.the(Settle).settlement == "released"
     core.feed(SettleWritten(core.the(Settle).token))
-    assert ledger.ended == 0
+    assert ledger.changed is not None
+    assert list(ledger.changed.values()) == [False]
 
 
 def test_an_uncounted_failure_is_delayed_and_recorded_with_its_reason() -> None:

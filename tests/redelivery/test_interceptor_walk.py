@@ -141,23 +141,23 @@ class PlainLedger:
     def __init__(self) -> None:
         self.entries: dict[str, LedgerEntry] = {}
         self.back: set[str] = set()
+        self.changed: dict[str, bool] = {}
 
     def find(self, key: str, /) -> LedgerEntry | None:
         return self.entries.get(key)
 
-    def open(self, key: str, make: Any, /) -> LedgerEntry:
-        if key not in self.entries:
-            self.entries[key] = make()
-        return self.entries[key]
+    def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry:
+        return self.entries.setdefault(key, new)
 
     def forget(self, key: str, /) -> None:
         self.entries.pop(key, None)
         self.back.discard(key)
 
-    def save(self, key: str, /) -> None: ...
-
-    def over(self, key: str, /) -> None:
-        assert key not in self.entries or self.entries[key].done
+    def check(self) -> None:
+        """Check that no entry is over whose end is not decided; called after each input."""
+        while self.changed:
+            key, over = self.changed.popitem()
+            assert not over or key not in self.entries or self.entries[key].done
 
 
 @dataclass(eq=False)
@@ -336,7 +336,9 @@ class World:
     ready: dict[str, float] = field(default_factory=dict)
 
     def feed(self, x: Any) -> None:
-        for c in self.interceptor.feed(x):
+        commands = self.interceptor.feed(x)
+        self.ledger.check()
+        for c in commands:
             self.carry_out(c)
 
     def carry_out(self, c: Command) -> None:
