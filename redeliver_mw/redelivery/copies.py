@@ -95,18 +95,6 @@ class Transfer:
     sends: tuple[QueuedSend, ...] = ()  # messages sent by a successful handler; then there are no copies
     aside: bool = False
 
-    def when(self, n: int) -> tuple[float, int | None]:
-        """Return the times of the n-th copy.
-
-        These are the seconds that the broker delays it, and from when on limbo may send it (microseconds since 1970, 0:
-        at once).
-        """
-        after, parked, due_us = self.after, self.parked, self.not_before_us
-        if self.sends:
-            sending = self.sends[n]
-            after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
-        return (0.0, due_us or 0) if parked else (after, None)
-
 
 def copies_of(
     delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities

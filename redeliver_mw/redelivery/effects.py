@@ -100,7 +100,13 @@ class Effects:
                 self.close(tracked)
             case Action.NOTHING:
                 pass
-        tracked.save()
+        self._save(tracked)
+
+    def _save(self, tracked: TrackedDelivery) -> None:
+        """Note that the entry has changed, if a database stores the ledger."""
+        if tracked.ledger.changed is not None and tracked.key is not None and tracked.entry is not None:
+            # a released delivery is not over
+            tracked.ledger.changed[tracked.key] = tracked.state is State.SETTLED and tracked.entry.done
 
     # -- what steps do ----------------------------------------------------------------------------
 
@@ -130,7 +136,7 @@ class Effects:
         missing = [out for id_of_copy, out in tracked.outs.items() if id_of_copy not in tracked.confirmed]
         if not missing or (tracked.entry is not None and tracked.entry.done):  # an earlier delivery's answer came late
             return self.step(tracked, Signal.COMPLETE)
-        when = {id_of_copy: transfer.when(n) for n, id_of_copy in enumerate(tracked.outs)}
+        when = {id_of_copy: _times(transfer, n) for n, id_of_copy in enumerate(tracked.outs)}
         if self._as_one(tracked, transfer):  # what cannot be part of it goes first
             apart = {i for i, (after, due_us) in when.items() if due_us is not None or not self._joins(after)}
             first = [out for out in missing if out.copy_id in apart or out.copy_id in self._flying]
@@ -342,7 +348,7 @@ class Effects:
                 self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
             if tracked.entry is not None:
                 tracked.entry.confirmed |= {x.copy_id}
-                tracked.save()
+                self._save(tracked)
             complete = tracked.confirmed >= set(tracked.outs)
             self.step(tracked, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
@@ -442,6 +448,19 @@ class Effects:
         """End a cause for a pause; without any other the source is resumed."""
         if self.pauses.paused:
             self.commands += self.pauses.lift(source, cause)
+
+
+def _times(transfer: Transfer, n: int) -> tuple[float, int | None]:
+    """Return the times of the n-th copy of a transfer.
+
+    These are the seconds that the broker delays it, and from when on limbo may send it (microseconds since 1970, 0: at
+    once).
+    """
+    after, parked, due_us = transfer.after, transfer.parked, transfer.not_before_us
+    if transfer.sends:
+        sending = transfer.sends[n]
+        after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
+    return (0.0, due_us or 0) if parked else (after, None)
 
 
 def _terms(tracked: TrackedDelivery) -> RetryTerms:

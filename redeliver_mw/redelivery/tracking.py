@@ -143,12 +143,6 @@ class TrackedDelivery:
         shared = self.copyable or (self.state is State.HELD and self.budget.options.apart == 0)
         self.budget.take(self.token, apart=not shared)
 
-    def save(self) -> None:
-        """Note that the entry has changed, if a database stores the ledger."""
-        if self.ledger.changed is not None and self.key is not None and self.entry is not None:
-            # a released delivery is not over
-            self.ledger.changed[self.key] = self.state is State.SETTLED and self.entry.done
-
     def expect_return(self) -> None:
         """Note that the broker has the message again, and may deliver it without marking it as redelivered."""
         if self.key is not None and self.entry is not None and not self.entry.done:
