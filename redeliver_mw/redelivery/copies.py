@@ -101,7 +101,7 @@ def copies_of(
 ) -> list[Outgoing]:
     """Return one copy for each target. Raises NotCopyable if an exact copy cannot be made or does not fit."""
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
-    kept = avoiding_broker_effects(delivery.headers, capabilities)
+    kept, kept_bytes = _kept_headers(delivery, capabilities)
     ours, spare = _common(delivery, past, lineage, move, signature), {}
     if move.not_before_us is None:
         ours |= _dead_letter_headers(move, signature, capabilities)
@@ -111,7 +111,7 @@ def copies_of(
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None and (expires := iso_or_none(past.expires_at_us)) is not None:
             ours["redeliver_expires_at"] = expires  # a time after the year 9999 counts as never
-    ours = _fit(delivery, ours, kept, capabilities, spare, past.history, past.trace)
+    ours = _fit(delivery, ours, kept_bytes, capabilities, spare, past.history, past.trace)
     if move.lives is not None:
         ttl_us = round(move.lives * 1e6)
         properties = replace(properties, expires_at_us=move.decided_us + ttl_us, ttl_us=ttl_us)
@@ -180,8 +180,8 @@ def release_annotations(
     ours = _common(delivery, past, lineage, move, signature) | {"redeliver_hop": str(past.hop)}
     if move.not_before_us is not None:
         ours["redeliver_not_before"] = iso(move.not_before_us)
-    kept = avoiding_broker_effects(delivery.headers, capabilities)
-    return _fit(delivery, ours, kept, capabilities, {}, trace=past.trace)
+    _, kept_bytes = _kept_headers(delivery, capabilities)
+    return _fit(delivery, ours, kept_bytes, capabilities, {}, trace=past.trace)
 
 
 def replay_copy(
@@ -216,12 +216,8 @@ def replay_copy(
         "redeliver_generation": str(past.generation),
         "redeliver_replay_id": replay_id,
     }
-    kept = avoiding_broker_effects(delivery.headers, capabilities)
-    if ours:
-        kept = {name: value for name, value in kept.items() if not name.startswith(JMSJCA)}
-    if without:
-        kept = {name: value for name, value in kept.items() if name not in without}
-    headers = _fit(delivery, headers, kept, capabilities, {}, trace=past.trace)
+    kept, kept_bytes = _kept_headers(delivery, capabilities, without, JMSJCA if ours else ())
+    headers = _fit(delivery, headers, kept_bytes, capabilities, {}, trace=past.trace)
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)
 
@@ -229,6 +225,22 @@ def replay_copy(
 def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[str]:
     """Return the ids that `copies_of` gives to the copies for `targets`."""
     return [copy_id(lineage, past.generation, past.hop + 1, target) for target in targets]
+
+
+def _kept_headers(
+    delivery: Delivery, capabilities: Capabilities, without: Collection[str] = (), prefixes: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], int]:
+    """Return the user's own headers, and their bytes on the wire.
+
+    Our headers of the previous hop are left out, and so are those that the broker would act on again, those in
+    `without`, and those whose names begin with one of the `prefixes`.
+    """
+    headers = delivery.headers
+    kept = avoiding_broker_effects(headers, capabilities)
+    if without or prefixes:
+        kept = {name: value for name, value in kept.items() if name not in without and not name.startswith(prefixes)}
+    dropped = sum(_size(name, value) for name, value in headers.items() if name not in kept)
+    return kept, delivery.reader.headers_bytes(delivery.native) - dropped
 
 
 def _common(delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance) -> dict[str, str]:
@@ -345,21 +357,18 @@ def _state(state: Mapping[str, str]) -> str:
 def _fit(
     delivery: Delivery,
     ours: Mapping[str, str],
-    kept: Mapping[str, Any],
+    kept_bytes: int,
     capabilities: Capabilities,
     spare: Mapping[str, str],
     attempts: AttemptHistory = (),
     trace: str = "",
 ) -> dict[str, str]:
-    """Return our headers within what the broker accepts beside the foreign ones; if needed, texts are cut shorter.
+    """Return our headers within what the broker accepts beside the `kept_bytes` of the user's; if needed, cut shorter.
 
     The headers in `spare` are added if there is room for all of them, and then the last `attempts` if there is room
     left. The `trace` is added only if there is room for it beside everything else at its full length.
     """
-    foreign = delivery.reader.headers_bytes(delivery.native) - sum(
-        _size(name, value) for name, value in delivery.headers.items() if name not in kept
-    )
-    room = capabilities.header_bytes - foreign - COPY_ID_BYTES
+    room = capabilities.header_bytes - kept_bytes - COPY_ID_BYTES
     texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks, *spare}
     whole = True
     for carried, limit in itertools.product(({**ours, **spare}, ours), (capabilities.value_bytes, SHORT_BYTES)):
@@ -369,10 +378,10 @@ def _fit(
             text = written_history(attempts, left) if whole else ""
             if text:
                 fitting[HISTORY] = text
-                need += _size(HISTORY, text) + ENTRY_BYTES
-            has_room = whole and need + _size(TRACE, trace) + ENTRY_BYTES <= room
-            if trace and has_room and text == written_history(attempts):
-                fitting[TRACE] = trace
+            if trace and whole and text == written_history(attempts):
+                need += _size(HISTORY, text) + ENTRY_BYTES if text else 0
+                if need + _size(TRACE, trace) + ENTRY_BYTES <= room:
+                    fitting[TRACE] = trace
             return fitting
         whole = False
     raise NotCopyable(

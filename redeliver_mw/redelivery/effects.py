@@ -100,13 +100,8 @@ class Effects:
                 self.close(tracked)
             case Action.NOTHING:
                 pass
-        self._save(tracked)
-
-    def _save(self, tracked: TrackedDelivery) -> None:
-        """Note that the entry has changed, if a database stores the ledger."""
-        if tracked.ledger.changed is not None and tracked.key is not None and tracked.entry is not None:
-            # a released delivery is not over
-            tracked.ledger.changed[tracked.key] = tracked.state is State.SETTLED and tracked.entry.done
+        if tracked.ledger.changed is not None:
+            _note_change(tracked, tracked.ledger.changed)
 
     # -- what steps do ----------------------------------------------------------------------------
 
@@ -348,7 +343,8 @@ class Effects:
                 self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
             if tracked.entry is not None:
                 tracked.entry.confirmed |= {x.copy_id}
-                self._save(tracked)
+                if tracked.ledger.changed is not None:
+                    _note_change(tracked, tracked.ledger.changed)
             complete = tracked.confirmed >= set(tracked.outs)
             self.step(tracked, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
@@ -448,6 +444,12 @@ class Effects:
         """End a cause for a pause; without any other the source is resumed."""
         if self.pauses.paused:
             self.commands += self.pauses.lift(source, cause)
+
+
+def _note_change(tracked: TrackedDelivery, changed: dict[str, bool]) -> None:
+    """Note for the database that stores the ledger that the entry of this delivery has changed."""
+    if tracked.key is not None and tracked.entry is not None:
+        changed[tracked.key] = tracked.state is State.SETTLED and tracked.entry.done  # a released delivery is not over
 
 
 def _times(transfer: Transfer, n: int) -> tuple[float, int | None]:

@@ -90,7 +90,8 @@ class Interceptor:
         if at is not None:
             self._effects.mono = at.mono
         # What a fault of ours left half done before is dropped, not executed (doubt-means-unsettled).
-        self._effects.commands = commands = []
+        commands: list[Command] = []
+        self._effects.commands = commands
         self._takes[type(x)](x)
         return commands
 

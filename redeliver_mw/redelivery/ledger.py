@@ -34,9 +34,12 @@ class Ledger(Protocol):
 
     back: set[str]  # keys of messages that the broker has again
 
-    # For a database that stores the ledger: keys of entries that have changed since, and whether the settlement is
-    # written, so that no other process needs the entry. None: no database stores the ledger.
-    changed: dict[str, bool] | None
+    @property
+    def changed(self) -> dict[str, bool] | None:
+        """Return the keys of entries that have changed, for a database that stores the ledger; None without one.
+
+        The values say whether the settlement is written, so that no other process needs the entry.
+        """
 
     def find(self, key: str, /) -> LedgerEntry | None: ...
     def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry: ...
