@@ -7,10 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..adapter.capabilities import Mechanism
-from ..clock import Moment
 from ..errors import NotCopyable
 from ..message import Destination
 from .commands import (
@@ -21,7 +19,6 @@ from .commands import (
     OrderUpdate,
     PublishAndSettle,
     PublishCopy,
-    RecordAttempt,
     RunHandler,
     Settle,
     SettleWritten,
@@ -391,21 +388,6 @@ class Effects:
             self.step(tracked, Signal.WRITTEN)
 
     # -- records ----------------------------------------------------------------------------------
-
-    def draft(self, tracked: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
-        """Keep an attempt's record until what it says has happened (log-after-the-fact)."""
-        past = tracked.past
-        if past.first_attempt_us is None:
-            past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
-        tracked.draft = RecordAttempt(
-            tracked.delivery,
-            tracked.plan.signature,
-            replace(past),
-            tracked.lineage,
-            outcome,
-            at,
-            **{"ran": 0.0, **more},
-        )
 
     def emit_record(self, tracked: TrackedDelivery, how: Mechanism | None) -> None:
         assert tracked.draft is not None

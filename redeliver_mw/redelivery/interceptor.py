@@ -34,6 +34,7 @@ from .commands import (
     Input,
     Log,
     NotRun,
+    RecordAttempt,
     RunHandler,
     SettleWritten,
     StopRequested,
@@ -153,9 +154,7 @@ class Interceptor:
         tracked.doubt = True
         tracked.how = "hold" if transfer.not_before_us is None else "park" if transfer.parked else "schedule"
         targets = () if transfer.sends else transfer.targets
-        self._effects.draft(
-            tracked, transfer.outcome, at, reason=transfer.reason, failure=transfer.failure, targets=targets
-        )
+        _draft(tracked, transfer.outcome, at, reason=transfer.reason, failure=transfer.failure, targets=targets)
         self._effects.step(tracked, Signal.MOVE)
 
     def _begin(self, tracked: TrackedDelivery, at: Moment) -> None:
@@ -198,7 +197,7 @@ class Interceptor:
         if tracked is None:
             return
         tracked.plan = plan_of_run(x.delivery, self.plans).for_message(tracked.delivery, tracked.past, tracked.lineage)
-        self._effects.draft(tracked, "accepted", x.at, ran=x.ran)
+        _draft(tracked, "accepted", x.at, ran=x.ran)
         if not x.sends:
             return self._end(tracked, Signal.HANDLED, x.at)
         sends = tuple(sending.decided(x.at.us) for sending in x.sends)
@@ -246,7 +245,7 @@ class Interceptor:
         reason: str = "",
     ) -> None:
         ran, failure = (x.ran, x.failure) if x else (0.0, tracked.failure)
-        draft = partial(self._effects.draft, tracked, at=at, ran=ran, failure=failure)
+        draft = partial(_draft, tracked, at=at, ran=ran, failure=failure)
         match decision:
             case Accept():
                 draft("accepted", reason="ignored")
@@ -372,3 +371,19 @@ class Interceptor:
                 self._delays.leave(tracked, x.at)
             elif tracked.state in (State.BACKING_OFF, State.STRANDED):
                 self._effects.step(tracked, Signal.LEAVE)
+
+
+def _draft(tracked: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
+    """Keep an attempt's record until what it says has happened (log-after-the-fact)."""
+    past = tracked.past
+    if past.first_attempt_us is None:
+        past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
+    tracked.draft = RecordAttempt(
+        tracked.delivery,
+        tracked.plan.signature,
+        replace(past),
+        tracked.lineage,
+        outcome,
+        at,
+        **{"ran": 0.0, **more},
+    )
