@@ -118,7 +118,8 @@ class Timers:
             if self._due.get(token) == due:
                 del self._due[token]
                 self._fire(token, at)
-        self._arm(at.mono)
+        if self._heap:
+            self._arm(self._clock.now().mono)
 
     def _arm(self, now: float) -> None:
         """Set the adapter's timer to the earliest wait that is not cancelled."""
