@@ -15,8 +15,9 @@ from . import interop
 from .copies import Transfer, release_annotations
 from .delays import HOLD_MAX_ALONE, DelayOptions, ScheduleWait, choose_delay
 from .effects import Effects
+from .ledger import NO_COPIES, TrackedDelivery
 from .states import Signal, State
-from .tracking import NO_COPIES, TrackedDeliveries, TrackedDelivery
+from .tracking import TrackedDeliveries
 
 SLACK_US = 2_000  # an arrival this little before its time is on time
 LOOK_UP = 0.05  # seconds that the last place is held while the way of its copy is being looked up

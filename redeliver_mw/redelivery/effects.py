@@ -26,10 +26,11 @@ from .commands import (
     TransactionAnswered,
 )
 from .copies import RetryTerms, Transfer, copies_of, limbo_letter
+from .ledger import TrackedDelivery
 from .outbox import sends_of
 from .pauses import LIMBO, SourcePauses
 from .states import TABLE, Action, Signal, State
-from .tracking import TrackedDeliveries, TrackedDelivery
+from .tracking import TrackedDeliveries
 
 TRIES_BEFORE_HALT = 3  # unanswered tries of one target before the subscription pauses
 BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds

@@ -46,10 +46,10 @@ from .delay_planner import SLACK_US, DelayPlanner
 from .delays import ScheduleWait
 from .effects import Effects
 from .headers import read_history_headers
-from .ledger import Ledger, LedgerEntry
+from .ledger import HoldBudget, Ledger, LedgerEntry, TrackedDelivery
 from .plan import SourcePlan, plan_of_run
 from .states import Signal, State
-from .tracking import HoldBudget, OrphanedRuns, TrackedDeliveries, TrackedDelivery
+from .tracking import OrphanedRuns, TrackedDeliveries
 
 
 class Interceptor:
