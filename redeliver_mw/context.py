@@ -8,29 +8,17 @@ a handler starts does not, unless it runs in `contextvars.copy_context()`.
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 
 from .message import Delivery
 
-_in_hand: ContextVar[Delivery] = ContextVar("redeliver_mw.current_delivery")
+# Code that runs a handler sets it before, and resets it afterwards, in the same thread or task.
+in_hand: ContextVar[Delivery] = ContextVar("redeliver_mw.current_delivery")
 
 
 def current_delivery() -> Delivery:
     """Return the delivery that the running handler was given. Raises LookupError outside of a handler."""
     try:
-        return _in_hand.get()
+        return in_hand.get()
     except LookupError:
         raise LookupError("no delivery is in hand: current_delivery() works inside a handler only") from None
-
-
-def set_delivery(delivery: Delivery) -> Token[Delivery]:
-    """Set the current delivery of this thread or task; `reset()` restores the previous one.
-
-    For code that runs handlers.
-    """
-    return _in_hand.set(delivery)
-
-
-def reset(token: Token[Delivery]) -> None:
-    """Restore the delivery from before the `set_delivery()` that returned `token`, in the same thread or task."""
-    _in_hand.reset(token)

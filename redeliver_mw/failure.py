@@ -59,14 +59,15 @@ class Failure:
 
 def describe(error: BaseException) -> Failure:
     """Return `error` as a `Failure`. Never raises, whatever the exception's own methods do. Thread-safe."""
-    kind = _type_name(error)
-    message = _message(error)
     nothing: list[str] = []
+    name, said = _class_name(error), _said(error)
     frames = _safely(lambda: _fingerprint_frames(error), nothing)
-    short = trim_utf8(message, _IN_TEXT)
+    kind, message = label(name), safe(said)
+    short, message = trim_utf8(message, _IN_TEXT), trim_utf8(message, MAX_TEXT)
     line = f"{kind}: {short}" if short else kind
+    mark = fingerprint(kind, frames)
     text = _safely(lambda: _text(error, line), line)
-    return Failure(kind, trim_utf8(message, MAX_TEXT), fingerprint(kind, frames), frames, text)
+    return Failure(kind, message, mark, frames, text)
 
 
 def fingerprint(kind: str, frames: list[str]) -> str:
@@ -91,18 +92,22 @@ def _safely(work: Callable[[], T], instead: T) -> T:
         return instead
 
 
+def _class_name(error: BaseException) -> str:
+    return _safely(lambda: str(type(error).__name__), "Exception")
+
+
 def _type_name(error: BaseException) -> str:
-    return label(_safely(lambda: str(type(error).__name__), "Exception"))
+    return label(_class_name(error))
 
 
-def _message(error: BaseException, read: int = _READ) -> str:
-    """Return `str(error)`, at most about `read` characters, redacted before it is cut to its final length."""
-    text = _safely(lambda: str.__str__(str(error)), f"<{_type_name(error)} whose __str__ fails>")
+def _said(error: BaseException, read: int = _READ) -> str:
+    """Return `str(error)`, at most about `read` characters, to be redacted before it is cut to its final length."""
+    text = _safely(lambda: str.__str__(str(error)), f"<{_class_name(error)} whose __str__ fails>")
     if len(text) > read:
         # Half a secret at the cut would no longer look like a secret, so cut at a space instead.
         space = max(text.rfind(" ", read - 4096, read), text.rfind("\n", read - 4096, read))
         text = text[: space if space > 0 else read] + " …"
-    return safe(text)
+    return text
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -151,9 +156,9 @@ def _frames(trace: TracebackType | None) -> list[str]:
 
 
 def _named(trace: TracebackType) -> list[str]:
-    names = labels(list(_frame_names(trace)))
+    names = list(_frame_names(trace))
     first = next((at for at, name in enumerate(names) if not _is_ours(name)), 0)
-    return list(dict.fromkeys(reversed(names[first:])))[::-1]
+    return list(dict.fromkeys(reversed(labels(names[first:]))))[::-1]
 
 
 def _frame_names(trace: TracebackType | None) -> Iterator[str]:
@@ -199,6 +204,7 @@ def _printed(trace: TracebackType) -> str:
 def _block(error: BaseException, line: str = "", depth: int = 0) -> str:
     """Return one exception: frames, type and message (`line`), notes, and the members of a group, indented."""
     lines: list[str] = []
+    members = _members(error) if depth < 3 else []
     if error.__traceback__ is not None:
         lines.append("Traceback (most recent call last):\n")
         lines.append(_once(_printed, error.__traceback__))
@@ -206,15 +212,15 @@ def _block(error: BaseException, line: str = "", depth: int = 0) -> str:
     notes = getattr(error, "__notes__", None)
     for note in notes[:_MEMBERS] if isinstance(notes, list) else ():
         lines.append(trim_utf8(safe(str(note)[:_IN_TEXT]), _IN_TEXT) + "\n")
-    for member in _members(error) if depth < 3 else ():
+    for member in members:
         lines.append(textwrap.indent(_block(member, depth=depth + 1), "  | "))
     return "".join(lines)
 
 
 def _line(error: BaseException) -> str:
     """Return the type and the message of an exception."""
-    message = trim_utf8(_message(error, 2 * _IN_TEXT), _IN_TEXT)
-    return f"{_type_name(error)}: {message}" if message else _type_name(error)
+    kind, message = _type_name(error), trim_utf8(safe(_said(error, 2 * _IN_TEXT)), _IN_TEXT)
+    return f"{kind}: {message}" if message else kind
 
 
 # There are few bugs and many failures, so the results for a stack are cached. A stack is identified by the positions in

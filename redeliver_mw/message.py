@@ -41,8 +41,7 @@ __all__ = [
 DestinationKind = Literal["queue", "topic"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Destination:
+class Destination(NamedTuple):
     """Names a queue or a topic without any broker's prefix, or one durable subscription to a topic.
 
     A message sent to a topic reaches all of the topic's subscriptions. A message sent to a destination with a
@@ -52,11 +51,6 @@ class Destination:
     name: str
     kind: DestinationKind = "queue"
     subscription: str = ""
-
-    def __hash__(self) -> int:
-        # A destination is looked up several times for each message, and nearly always the name alone tells it from
-        # others.
-        return hash(self.name)
 
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
@@ -231,6 +225,8 @@ class SupportsPacking(Protocol):
         `body`: as it was read.
         """
 
+
+KEPT_ATTEMPTS = 10  # in the history of a message
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_PROPERTIES = Properties()
@@ -472,9 +468,33 @@ class Past:
     last_error: str | None = None
     replay_id: str | None = None
     state: dict[str, str] = field(default_factory=dict)
-    history: tuple[Attempt, ...] = ()  # the last ten, oldest first
+    history: tuple[Attempt, ...] = ()  # the last KEPT_ATTEMPTS, oldest first
     original: Mapping[str, str] = field(default_factory=lambda: _NONE)  # `redeliver_original_*` as first read
     trace: str = ""  # the span of the last attempt that has one, in the form of W3C's `traceparent`
+
+    def count_failure(self, at_us: int, ran: float, error: str, ttl_us: int | None, *, counted: bool = True) -> None:
+        """Note that the message has failed at `at_us`, after `ran` seconds.
+
+        `ttl_us`: the time to live that its producer gave. Without `counted`, the handler only asked for a delay.
+        """
+        first = at_us - round(ran * 1e6)
+        self.failures += counted
+        self.first_attempt_us = self.first_attempt_us or first
+        if self.expires_at_us is None and ttl_us is not None:
+            self.expires_at_us = first + ttl_us  # at the latest: how long the message was in its queue is unknown
+        if counted:
+            self.first_failed_us = self.first_failed_us or at_us
+        self.last_failed_us = at_us
+        self.last_error = error
+
+    def add_attempt(self, at_us: int, fingerprint: str, host: str) -> None:
+        """Add an attempt that has failed at `at_us` to the history."""
+        self.history = (*self.history, Attempt(at_us, fingerprint, host, None))[-KEPT_ATTEMPTS:]
+
+    def add_delay(self, delay: float) -> None:
+        """Add a delay of so many seconds after the last attempt of the history."""
+        if self.history:
+            self.history = (*self.history[:-1], self.history[-1]._replace(delay=delay))
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,11 @@ def visible(text: str, *, lines: bool = False) -> str:
     return _STEERING.sub(lambda c: c[0] if lines and c[0] in "\n\t" else ascii(c[0])[1:-1], text)
 
 
+def one_line(text: str, max_bytes: int) -> str:
+    """Return at most `max_bytes` of UTF-8 that begin no other line and move no terminal's cursor."""
+    return trim_utf8("".join(c if c.isprintable() else " " for c in text[: 2 * max_bytes]), max_bytes)
+
+
 def safe(text: str) -> str:
     """Return text that is clean and redacted. Thread-safe; linear time."""
     return redact(clean(text))

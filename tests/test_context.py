@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from redeliver_mw import Delivery, Destination, current_delivery
-from redeliver_mw.context import reset, set_delivery
+from redeliver_mw.context import in_hand
 
 
 def delivery(name: str) -> Delivery:
@@ -23,13 +23,13 @@ def test_outside_a_handler_there_is_no_current_delivery() -> None:
 
 def test_the_delivery_in_hand_is_the_current_one_until_it_is_put_down() -> None:
     outer, inner = delivery("outer"), delivery("inner")
-    token = set_delivery(outer)
+    token = in_hand.set(outer)
     assert current_delivery() is outer
-    nested = set_delivery(inner)
+    nested = in_hand.set(inner)
     assert current_delivery() is inner
-    reset(nested)
+    in_hand.reset(nested)
     assert current_delivery() is outer
-    reset(token)
+    in_hand.reset(token)
     with pytest.raises(LookupError):
         current_delivery()
 
@@ -43,20 +43,20 @@ def test_another_thread_has_none_in_hand() -> None:
         except LookupError:
             seen.append("none")
 
-    token = set_delivery(delivery("orders"))
+    token = in_hand.set(delivery("orders"))
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
-    reset(token)
+    in_hand.reset(token)
     assert seen == ["none"]
 
 
 def test_tasks_that_run_by_turns_each_keep_their_own() -> None:
     async def handle(one: Delivery) -> bool:
-        token = set_delivery(one)
+        token = in_hand.set(one)
         await asyncio.sleep(0)
         kept = current_delivery() is one
-        reset(token)
+        in_hand.reset(token)
         return kept
 
     async def both() -> list[bool]:

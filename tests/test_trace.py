@@ -29,6 +29,16 @@ def test_each_longer_trip_enters_more_files_and_changes_file_more_often(traces: 
     assert set(healthy.files) < set(failing.files) < set(everything.files)
 
 
+@pytest.mark.parametrize(
+    ("trip", "files", "changes"), [("healthy", 13, 19), ("failing", 30, 150), ("everything", 53, 440)]
+)
+def test_no_way_is_longer_than_a_newcomer_can_follow(
+    traces: dict[str, Trace], trip: str, files: int, changes: int
+) -> None:
+    assert len(traces[trip].files) <= files
+    assert traces[trip].changes <= changes
+
+
 def test_a_healthy_message_asks_no_policy(traces: dict[str, Trace]) -> None:
     assert not [file for file in traces["healthy"].files if file.startswith("redeliver_mw/policy/")]
 

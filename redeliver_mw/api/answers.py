@@ -27,9 +27,8 @@ from ..operations.replay_plan import ReplayPreview
 from ..operations.selection import GroupKey, LetterState
 from ..operations.tokens import ApiToken, Role
 from ..redaction import MARK, redact
-from ..redelivery import history
 from ..redelivery.copies import HISTORY
-from ..redelivery.headers import PREFIX
+from ..redelivery.headers import PREFIX, read_history
 from .permissions import ALLOWED
 from .problems import ApiError
 from .shapes import Limits
@@ -687,7 +686,7 @@ def groups_of(by: GroupKey, found: Sequence[Group]) -> GroupList:
 def letter_of_store(found: ShownLetter, *, readable: bool, decode: Callable[[bytes], object] | None) -> LetterInFull:
     """Return a letter in full, or what somebody may see who may not read it. Raises ApiError if `decode` fails."""
     headers = headers_shown(found.headers)
-    attempts = history_as_json(history.read(found.headers.get(HISTORY, "")))
+    attempts = history_as_json(read_history(found.headers.get(HISTORY, "")))
     body = found.packed.body
     shown = _beginning(body)
     has_body = readable and found.whole

@@ -16,7 +16,7 @@ from ..dead_letters.shown import headers_shown as headers_shown
 from ..dead_letters.shown import history_as_json as history_as_json
 from ..message import Delivery
 from ..redaction import visible
-from ..redelivery.history import AttemptHistory
+from ..redelivery.headers import AttemptHistory
 
 CUT = 80  # characters of a text in a table
 SHORT_ID = 8  # characters of an id in a table, if that is enough

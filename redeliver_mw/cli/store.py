@@ -155,7 +155,7 @@ def show_store(
     """Print the headers and the body of one letter of a store: the one with this id, or the first of a selection."""
     from ..operations import page, show
     from ..operations.notes import notes_about
-    from ..redelivery import history
+    from ..redelivery.headers import read_history
 
     if id_ is not None and not id_.strip():
         raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`", code="option-value")
@@ -172,7 +172,7 @@ def show_store(
         found = show(there, id_)
         written = notes_about(there, found.letter)
     letter = found.letter
-    attempts = history.read(found.headers.get(HISTORY, ""))
+    attempts = read_history(found.headers.get(HISTORY, ""))
     headers = headers_shown(found.headers)
     if as_json:
         body = body_as_json(found.packed.body, decoder) if found.whole else {"body_removed": True}

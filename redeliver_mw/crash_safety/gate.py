@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..adapter.protocol import Adapter
@@ -25,10 +25,9 @@ from ..failure import CRASH
 from ..message import Delivery, Destination
 from ..timers import SingleTimer
 from . import rows
-from .isolation import NONE, Admission, Pending, PendingPlace, SuspectIsolation
+from .isolation import NONE, Admission, Pending, PendingBatch, PendingPlace, SuspectIsolation
 from .lookup import LedgerLookup, LookupResult, PersistentLedger
 from .store import Changes, LedgerStore
-from .write_buffer import WriteBuffer
 
 log = logging.getLogger("redeliver_mw.limbo")
 
@@ -37,6 +36,17 @@ LOOK = 0.5  # seconds between two checks of conditions that change with time onl
 TROUBLED_REST = 1.0
 ENOUGH, GATHER = 30, 0.005  # deliveries that are with handlers or about to be; seconds
 PRUNE_EVERY = 1000  # lines written
+GRACE = 30.0  # seconds that a line is kept after its settlement was written, which may be lost on its way
+BARE: dict[str, Any] = {
+    "failures": 0,
+    "done": 0,
+    "not_before_us": None,
+    "first_failed_us": None,
+    "last_failed_us": None,
+    "last_error": None,
+    "digest": None,
+    "rest": None,
+}
 
 
 class GateClient(Protocol):
@@ -47,6 +57,83 @@ class GateClient(Protocol):
     def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None: ...  # to its handler; all of one source
     def can_run(self, source: Destination, /) -> bool: ...
     def in_trouble(self, why: str, /) -> None: ...  # empty: the trouble is over
+
+
+class WriteBuffer:
+    """Buffers ledger changes and finished runs until the next transaction. Not thread-safe.
+
+    `names` are the texts of the sources. `written` removes the changes that a transaction contained.
+    """
+
+    def __init__(self, names: Mapping[Destination, str]) -> None:
+        self._names = names
+        self.closing = False  # no later transaction follows: lines that are no longer needed go with this one
+        self._lines: dict[PendingPlace, dict[str, Any]] = {}
+        self._unmarked: set[PendingPlace] = set()
+        self._ended: list[int] = []  # batches
+        self._over: deque[tuple[float, PendingPlace]] = deque()  # with the time from which a line is no longer needed
+
+    def changed(self, place: PendingPlace, line: dict[str, Any]) -> None:
+        self._lines[place] = line
+
+    def settled(self, place: PendingPlace, now: float) -> None:
+        self._over.append((now + GRACE, place))
+
+    def ended(self, one: Pending) -> None:
+        if one.batch is None:
+            self._unmarked.add(one.place)
+        elif not one.batch.left:
+            self._ended.append(one.batch.number)
+
+    @property
+    def next_over(self) -> float:
+        return self._over[0][0] if self._over else float("inf")
+
+    def is_due(self, now: Moment) -> bool:
+        return bool(self._lines or self._unmarked or self._ended) or self._is_over(now)
+
+    def changes(
+        self,
+        begun: Iterable[PendingBatch],
+        more: Mapping[PendingPlace, dict[str, Any]],
+        marks: Mapping[PendingPlace, int],
+        now: Moment,
+        at_us: int,
+    ) -> Changes:
+        """Return the changes to write at `now`, which is `at_us` microseconds since 1970.
+
+        `more`: lines that are written for their marks, unless they have changed anyway.
+        """
+        names, lines = self._names, {**more, **self._lines}
+        over = [place for at, place in self._over if at <= now.mono or self.closing]
+        return Changes(
+            lines=[
+                BARE
+                | line
+                | {
+                    "source": names[source],
+                    "message": key,
+                    "mark": marks.get((source, key), NONE),
+                    "changed_us": at_us,
+                }
+                for (source, key), line in lines.items()
+            ],
+            unmarked=[(names[source], key) for source, key in self._unmarked - lines.keys()],
+            over=[(names[source], key) for source, key in over if (source, key) not in marks],
+            begun=[(batch.number, names[batch.source], [one.key for one in batch.members]) for batch in begun],
+            ended=list(self._ended),
+            at_us=at_us,
+        )
+
+    def written(self, now: Moment) -> None:
+        self._lines.clear()
+        self._unmarked.clear()
+        self._ended.clear()
+        while self._is_over(now):
+            self._over.popleft()
+
+    def _is_over(self, now: Moment) -> bool:
+        return bool(self._over) and (self.closing or self.next_over <= now.mono)
 
 
 class CrashSafetyGate:
@@ -64,13 +151,14 @@ class CrashSafetyGate:
         driven: bool = False,
     ) -> None:
         self._lines, self._ledgers, self._adapter, self._clock = lines, ledgers, adapter, clock
+        self._names = {source: str(source) for source in ledgers}
         self._driven = driven
         self._recognition = LedgerLookup(lines, ledgers, adapter.capabilities)
         self._isolation = SuspectIsolation()
         self._news = threading.Event()
         self._inbox: deque[tuple[str, Any]] = deque()
         self._arrivals: list[Delivery] = []  # not looked up yet
-        self._unwritten = WriteBuffer()
+        self._unwritten = WriteBuffer(self._names)
         self._beat_at = float("inf") if driven else 0.0  # on a hand-driven clock no other program is there
         self._written = 0
         self._turning = self._stopped = self._closed = False
@@ -108,7 +196,8 @@ class CrashSafetyGate:
         for source, ledger in self._ledgers.items():
             while ledger.changed:
                 key, over = ledger.changed.popitem()
-                place, entry = (source, rows.key_of_line(key)), ledger.find(key)
+                entry = ledger.find(key)
+                place = source, rows.key_of_line(key)
                 if entry is not None:
                     self._say("changed", (place, rows.line_of(entry)))
                 if over:
@@ -160,7 +249,6 @@ class CrashSafetyGate:
                 rest = TROUBLED_REST
 
     def _drive(self) -> None:
-        self._alarm.off()
         rest = self.run_once()
         if self._inbox or rest < float("inf"):
             self._alarm.set(0.0 if self._inbox else rest)
@@ -169,8 +257,10 @@ class CrashSafetyGate:
         """Do all that is due, in one transaction. Return after how many seconds to look again."""
         self._turning = True
         try:
-            self._take_inbox(self._clock.now().mono)
-            return self._do(self._clock.now())
+            now = self._clock.now()
+            at_us = now.us
+            self._take_inbox(now.mono)
+            return self._do(now, at_us)
         except RedeliverError as error:
             self._trouble(str(error))
             return TROUBLED_REST
@@ -195,22 +285,22 @@ class CrashSafetyGate:
 
     # -- one transaction ----------------------------------------------------------------------------
 
-    def _do(self, now: Moment) -> float:
+    def _do(self, now: Moment, at_us: int) -> float:
         beats = now.mono >= self._beat_at
         if not (self._arrivals or self._unwritten.is_due(now) or beats or self._choose([], now).ones):
             return self._rest(now)
         with self._lines.writing() as connection:
             if beats:
-                self._lines.beat(connection, now.us)
-            found = self._recognition.look_up(connection, self._arrivals, now.mono, self._awaits)
+                self._lines.beat(connection, at_us)
+            found = self._recognition.look_up(connection, self._arrivals, now.mono, self._client.awaits)
             choice = self._choose(found.fresh, now, hold_back=bool(found.suspects))
-            changes = self._to_write(choice, now)
+            changes = self._to_write(choice, now, at_us)
             self._lines.write(connection, changes)
+        self._unwritten.written(now)
+        self._arrivals = found.undecided
         self._trouble("")
         if beats:
             self._beat_at = now.mono + BEAT
-        self._unwritten.written(now)
-        self._arrivals = found.undecided
         self._let_through(found, choice, now)
         self._written += len(changes.lines) + len(changes.begun)
         if self._written >= PRUNE_EVERY:
@@ -218,18 +308,15 @@ class CrashSafetyGate:
             self._prune()
         return self._rest(self._clock.now())
 
-    def _awaits(self, delivery: Delivery) -> bool:
-        return self._client.awaits(delivery)
-
     def _choose(self, fresh: Sequence[Pending], now: Moment, *, hold_back: bool = False) -> Admission:
         """Choose the deliveries to admit. New suspects go first, because the isolation does not know them yet."""
         if self._stopped or hold_back:
             return Admission([], NONE, fresh=fresh)
-        return self._isolation.choose(fresh, now.mono, lambda source: self._client.can_run(source))
+        return self._isolation.choose(fresh, now.mono, self._client.can_run)
 
-    def _to_write(self, choice: Admission, now: Moment) -> Changes:
+    def _to_write(self, choice: Admission, now: Moment, at_us: int) -> Changes:
         marked = {place: self._line_at(place, choice) for place in choice.marks}
-        return self._unwritten.changes(choice.batches, marked, self._isolation.marks | choice.marks, now)
+        return self._unwritten.changes(choice.batches, marked, self._isolation.marks | choice.marks, now, at_us)
 
     def _line_at(self, place: PendingPlace, choice: Admission) -> dict[str, Any]:
         one = self._isolation.line_of(place, choice)

@@ -27,13 +27,7 @@ class PersistentLedger(redelivery_ledger.MemoryLedger):
     def __init__(self, size: int = redelivery_ledger.LEDGER_SIZE) -> None:
         super().__init__(size)
         self.size = size
-        self.changed: dict[str, bool] = {}  # key -> whether the message is done
-
-    def save(self, key: str, /) -> None:
-        self.changed[key] = False
-
-    def over(self, key: str, /) -> None:
-        self.changed[key] = True
+        self.changed: dict[str, bool] = {}
 
 
 @dataclass(slots=True)
@@ -167,7 +161,7 @@ class LedgerLookup:
         entry = rows.entry_of(line, lineage, past, identity.digest(delivery))
         entry.crashed = culprit
         ledger.forget(key)
-        ledger.open(key, lambda: entry)
+        ledger.open(key, entry)
         if not (self._marks_returns or entry.done):
             ledger.back.add(key)  # the message was here before, perhaps without a mark that shows it
 
@@ -177,7 +171,7 @@ class LedgerLookup:
         if ledger.find(key) is None:
             entry = rows.entry_of(line, key.partition("/")[0], Past(), identity.digest(delivery))
             entry.crashed = culprit
-            ledger.open(key, lambda: entry)
+            ledger.open(key, entry)
             if not self._marks_returns:
                 ledger.back.add(key)
 

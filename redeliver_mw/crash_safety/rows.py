@@ -14,7 +14,7 @@ from ..message import Attempt, Destination, Past
 from ..redaction import clean
 from ..redelivery.copies import Transfer
 from ..redelivery.ledger import LedgerEntry
-from ..storage.header_values import BAD, is_plain
+from ..storage.header_values import BAD
 
 _OF_THE_LINE = ("failures", "not_before_us", "first_failed_us", "last_failed_us")
 _KEPT_OF_PAST = [field.name for field in fields(Past) if field.name not in (*_OF_THE_LINE, "last_error")]
@@ -22,7 +22,7 @@ _KEPT_OF_PAST = [field.name for field in fields(Past) if field.name not in (*_OF
 
 def key_of_line(key: str) -> str:
     """Return the ledger's key without spaces, as every database accepts it: any program can write a lineage header."""
-    if is_plain(key) and " " not in key:
+    if " " not in key and clean(key) == key:
         return key
     return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
 
@@ -40,6 +40,7 @@ def line_of(entry: LedgerEntry) -> dict[str, Any]:
         "failure": _of_failure(entry.failure),
         "last_error": past.last_error,
     }
+    encoded = json.dumps({name: value for name, value in rest.items() if value}).encode()
     return {
         "failures": past.failures,
         "not_before_us": past.not_before_us,
@@ -48,7 +49,7 @@ def line_of(entry: LedgerEntry) -> dict[str, Any]:
         "last_error": past.last_error and clean(past.last_error),
         "done": int(entry.done),
         "digest": entry.digest,
-        "rest": json.dumps({name: value for name, value in rest.items() if value}).encode(),
+        "rest": encoded,
     }
 
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination
-from ..redelivery import history
-from ..redelivery.headers import PREFIX
+from ..redelivery.headers import PREFIX, AttemptHistory, read_history
 from .frameworks import ForeignLetter, marks_of
 
 Evidence = Literal["ours", "broker", "framework", ""]
@@ -52,9 +51,9 @@ class DeadLetterInfo:
     history_text: str = ""  # the header `redeliver_history`
 
     @property
-    def history(self) -> history.AttemptHistory:
+    def history(self) -> AttemptHistory:
         """Return the last attempts, oldest first."""
-        return history.read(self.history_text)
+        return read_history(self.history_text)
 
 
 def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:

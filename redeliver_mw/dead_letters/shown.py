@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..redaction import MARK, redact, redact_bytes
-from ..redelivery.history import AttemptHistory
+from ..redelivery.headers import AttemptHistory
 from ..storage.header_values import without_class
 
 HEX_BYTES = 256  # of a body that is not text

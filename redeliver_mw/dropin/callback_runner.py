@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ..adapter.capabilities import Capabilities
 from ..clock import Clock, Moment, SystemClock
-from ..context import reset, set_delivery
+from ..context import in_hand
 from ..errors import EVENT_CODE, ConfigError, Reject
 from ..failure import describe
 from ..journal.consumer_info import ConsumerInfo
@@ -222,7 +222,7 @@ class CallbackRunner(ABC):
     def call(self, run: CallbackRun) -> None:
         """Call the callback with a delivery, and take its result."""
         self.begin(run)
-        token = set_delivery(run.delivery)
+        token = in_hand.set(run.delivery)
         try:
             result = self.invoke(run)
         except (KeyboardInterrupt, SystemExit):
@@ -238,7 +238,7 @@ class CallbackRunner(ABC):
             else:
                 self.finish(run, result)
         finally:
-            reset(token)
+            in_hand.reset(token)
 
     def begin(self, run: CallbackRun) -> None:
         run.in_hand = run.inside = True

@@ -21,6 +21,7 @@ from ..journal.recorder import attempt_record
 from ..message import Destination
 from ..redelivery.commands import (
     CancelTimer,
+    CopyAnswered,
     Input,
     Log,
     OrderUpdate,
@@ -35,7 +36,6 @@ from ..redelivery.commands import (
     StartTimer,
     TimerFired,
     TransactionAnswered,
-    copy_answered,
 )
 from ..telemetry.transfers import announcing_copy, announcing_settlement, announcing_transaction
 from .copy_publisher import CopyPublisher, UserConnection
@@ -104,7 +104,7 @@ class DropinCommandExecutor:
             return generation is None or generation in self._scopes
 
         def answered(verdict: Verdict, why: str) -> None:
-            self._feed(copy_answered(c, verdict, why, self._clock.now()))
+            self._feed(CopyAnswered(c.token, c.out.copy_id, verdict, why, self._clock.now()))
 
         def hop(verdict: Verdict, why: str) -> None:
             self._connection.hop(lambda: answered(verdict, why))  # of the connection that is there by then
@@ -133,9 +133,12 @@ class DropinCommandExecutor:
 
     def settle(self, c: Settle) -> None:
         scope = self._scopes.get(c.delivery.generation)
-        announce = announcing_settlement(
-            self._terms.telemetry, self._clock, c, lambda: self._feed(SettleWritten(c.token))
-        )
+        settled = self._terms.telemetry.settled
+
+        def written() -> None:
+            self._feed(SettleWritten(c.token))
+
+        announce = written if settled is None else announcing_settlement(settled, self._clock, c, written)
         if scope is not None and scope.settle(c.delivery, c.settlement):
             announce()
 

@@ -57,7 +57,8 @@ class KeySequencer:
         clock: Clock,
     ) -> None:
         self._orders, self._prefetch = orders, prefetch
-        self._interceptor, self._adapter, self._clock = interceptor, adapter, clock
+        self._adapter, self._clock = adapter, clock
+        self._budgets = {source: interceptor.budget_of(source) for source in orders}
         self._lanes = {source: _lanes(order) for source, order in orders.items()}
         self._restored = False  # some places were noted by an earlier process
         self._lock = threading.Lock()  # nothing is called with it that takes another
@@ -108,12 +109,13 @@ class KeySequencer:
 
     def place(self, c: OrderUpdate) -> None:
         """Take what the interceptor says of a message that has a place in the line of its key."""
-        now, source = self._clock.now(), c.delivery.destination
+        source = c.delivery.destination
         if source not in self._lanes:
             return
         if c.rests:
             self._do(source, lambda lanes, mono, room: lanes.rests(c.delivery, mono, room))
         elif c.returns:
+            now = self._clock.now()
             until = now.mono + max(0.0, (c.not_before_us or now.us) / 1e6 - now.wall)
             until += self._orders[source].max_wait or LONGEST
             self._do(source, lambda lanes, mono, room: lanes.leaves(c.delivery, c.returns, until, mono, room))
@@ -206,16 +208,15 @@ class KeySequencer:
         self._follow(source, self._step(source, step))
 
     def _step(self, source: Destination, step: SequencerStep) -> Admitted:
+        budget = self._budgets[source]
         with self._lock:
             lanes = self._lanes[source]
-            going = step(lanes, self._clock.now().mono, self._room(source, lanes))
-            self._interceptor.budget_of(source).beside = lanes.behind
+            # Half of the prefetch window is for messages that are retried or held, and for those that wait behind them.
+            room = self._prefetch[source] // 2 - max(lanes.retrying, len(budget.held))
+            going = step(lanes, self._clock.now().mono, room)
+            budget.beside = lanes.behind
             self._set_timer()
             return going
-
-    def _room(self, source: Destination, lanes: KeyLanes) -> int:
-        """Return how many may wait behind retrying ones: with held ones, half of the prefetch window."""
-        return self._prefetch[source] // 2 - max(lanes.retrying, len(self._interceptor.budget_of(source).held))
 
     def _follow(self, source: Destination, going: Admitted) -> None:
         if going.gave_up:

@@ -151,6 +151,7 @@ class Recorder:
         self, journal: RecordSink | None, hooks: list[Hook], *, inline: bool = False, healthy: Healthy = "all"
     ) -> None:
         self._journal, self._hooks, self._inline = journal, hooks, inline
+        self.wanted = journal is not None or bool(hooks)
         self._ids = RecordIds()
         # Our own journal accepts whole lines; every other receiver gets records.
         own = isinstance(journal, OwnJournal) and not hooks
@@ -161,10 +162,6 @@ class Recorder:
         self._closing = False
         self._thread: threading.Thread | None = None
         self.dropped = 0
-
-    @property
-    def wanted(self) -> bool:
-        return self._journal is not None or bool(self._hooks)
 
     def append(self, *work: Any) -> None:
         """Queue `work`: a function that makes a record, and its arguments."""

@@ -108,7 +108,6 @@ class LimboService:
 
     def _run_once(self) -> None:
         """Run the worker once, and again when the next row is due. Only this process changes the database meanwhile."""
-        self._alarm.off()
         rest = self._worker.run_once()
         try:
             due = self._limbo.next_due()

@@ -224,6 +224,8 @@ class LimboWorker:
 
     def _write_messages(self) -> None:
         """Write what became of rows; what cannot be written now stays in `_messages`."""
+        if not self._messages:
+            return
         now = self._clock.now().mono
         back = [one for one in self._messages if one.message == "back" and one.at <= now]
         self._limbo.back([one.row for one in back])

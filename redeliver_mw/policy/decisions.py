@@ -99,6 +99,10 @@ class DeadLetter:
     reason: str
     detail: str = ""
 
+    def resolve(self, source: Destination) -> tuple[Destination, ...]:
+        """Return the destinations of the dead letters for a message from `source`."""
+        return tuple(target.resolve(source) for target in self.targets)
+
 
 @dataclass(frozen=True)
 class Discard:

@@ -233,10 +233,10 @@ class RedeliveryPolicy:
         Only a policy with `act="arrival"` ever returns more than None: it ends a message that has reached its limit
         without a call of `decide()`, and the handler is not called.
         """
-        limit = self.dead_after
-        if self.act == "failure" or self.on_dead == "keep" or limit is None or failures < limit:
+        if self.act == "failure" or self.on_dead == "keep":
             return None
-        return self.end("exhausted", failures)
+        limit = self.dead_after
+        return None if limit is None or failures < limit else self.end("exhausted", failures)
 
     def end(self, reason: str, failures: int = 1, *, detail: str = "", wish: float = 0.0) -> Decision:
         """Return what this policy does with a dead message, whatever the reason; Keep delays for at least `wish` s."""

@@ -8,12 +8,12 @@ session or a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from ..adapter.capabilities import Mechanism, Settlement
-from ..adapter.protocol import Adapter, SupportsDelayedRelease, TransferVerdict, Verdict
+from ..adapter.protocol import TransferVerdict, Verdict
 from ..clock import Moment
 from ..failure import Failure
 from ..message import Delivery, Destination, Outgoing, Past
@@ -96,11 +96,9 @@ class CopyAnswered:
 
     token: Token
     copy_id: str
-    ok: bool
+    verdict: Verdict
     why: str
     at: Moment
-    silent: bool = False  # unknown whether the broker has the copy
-    unfit: bool = False  # the copy would be refused at every further try
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +197,6 @@ class PublishCopy:
     terms: RetryTerms | None = None  # of a parked retry copy
 
 
-def copy_answered(c: PublishCopy, verdict: Verdict, why: str, at: Moment) -> CopyAnswered:
-    """Return the input to feed for the answer to a `PublishCopy`."""
-    return CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, at, verdict == "silent", verdict == "unfit")
-
-
 @dataclass(frozen=True, slots=True)
 class PublishAndSettle:
     """Asks to publish these copies, each after its seconds, and to accept the original, as one transaction.
@@ -231,14 +224,6 @@ class Settle:
     marks: Mapping[str, str] | None = None
     after: float = 0.0
     returns: bool = False
-
-
-def send_settlement(adapter: Adapter, c: Settle, written: Callable[[], None]) -> None:
-    """Carry out a `Settle`."""
-    if c.marks is None:
-        adapter.settle(((c.delivery, c.settlement),), written=written)
-    else:
-        cast(SupportsDelayedRelease, adapter).postpone(c.delivery, c.marks, c.after, written=written)
 
 
 @dataclass(frozen=True, slots=True)

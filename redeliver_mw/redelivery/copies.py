@@ -21,11 +21,17 @@ from ..errors import NotCopyable
 from ..failure import Failure, trim_utf8
 from ..message import Delivery, Destination, Outgoing, Past
 from ..redaction import clean
-from . import history
-from .headers import PREFIX, iso, read_history_headers
+from .headers import (
+    PREFIX,
+    AttemptHistory,
+    avoiding_broker_effects,
+    iso,
+    read_history_headers,
+    written_history,
+)
 from .identity import copy_id, message_key
 from .interop import JMSJCA, jmsjca_dead_letter_headers
-from .outbox import QueuedSend, avoiding_broker_effects
+from .outbox import QueuedSend
 
 STATE_BYTES = 1024
 ERROR_BYTES = 2048  # of an error's text in a header; the journal holds the full text
@@ -89,38 +95,26 @@ class Transfer:
     sends: tuple[QueuedSend, ...] = ()  # messages sent by a successful handler; then there are no copies
     aside: bool = False
 
-    def when(self, n: int) -> tuple[float, int | None]:
-        """Return the times of the n-th copy.
-
-        These are the seconds that the broker delays it, and from when on limbo may send it (microseconds since 1970, 0:
-        at once).
-        """
-        after, parked, due_us = self.after, self.parked, self.not_before_us
-        if self.sends:
-            sending = self.sends[n]
-            after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
-        return (0.0, due_us or 0) if parked else (after, None)
-
 
 def copies_of(
     delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities
 ) -> list[Outgoing]:
     """Return one copy for each target. Raises NotCopyable if an exact copy cannot be made or does not fit."""
-    kept = _kept_headers(delivery, capabilities)
+    properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
+    kept, kept_bytes = _kept_headers(delivery, capabilities)
     ours, spare = _common(delivery, past, lineage, move, signature), {}
     if move.not_before_us is None:
         ours |= _dead_letter_headers(move, signature, capabilities)
-        spare = jmsjca_dead_letter_headers(
-            signature.language, delivery, signature.source, past.failures, move.failure, ours
-        )
+        if signature.language == "jmsjca":
+            spare = jmsjca_dead_letter_headers(delivery, signature.source, past.failures, move.failure, ours)
     else:
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None and (expires := iso_or_none(past.expires_at_us)) is not None:
             ours["redeliver_expires_at"] = expires  # a time after the year 9999 counts as never
-    ours = _fit(delivery, ours, kept, capabilities, spare, past.history, past.trace)
-    ttl_us = None if move.lives is None else round(move.lives * 1e6)
-    expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
-    properties = replace(delivery.properties, user_id=None, expires_at_us=expires_at_us, ttl_us=ttl_us)
+    ours = _fit(delivery, ours, kept_bytes, capabilities, spare, past.history, past.trace)
+    if move.lives is not None:
+        ttl_us = round(move.lives * 1e6)
+        properties = replace(properties, expires_at_us=move.decided_us + ttl_us, ttl_us=ttl_us)
     if move.priority is not None:
         properties = replace(properties, priority=move.priority)
     outs = []
@@ -153,13 +147,13 @@ def limbo_letter(
         "redeliver_app": signature.app,
         UNCOPYABLE: trim_utf8(clean(why), ERROR_BYTES),
     }
-    if text := history.written(past.history, STATE_BYTES):
+    if text := written_history(past.history, STATE_BYTES):
         ours[HISTORY] = text
     if past.trace:
         ours[TRACE] = past.trace
     salted = f"{lineage} uncopyable {move.decided_us}"
     id_of_copy = copy_id(salted, past.generation, past.hop + 1, source)
-    headers = _kept_headers(delivery, capabilities) | ours | {"redeliver_copy_id": id_of_copy}
+    headers = avoiding_broker_effects(delivery.headers, capabilities) | ours | {"redeliver_copy_id": id_of_copy}
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     return Outgoing(source, delivery.body, headers, properties, id_of_copy, delivery)
 
@@ -186,7 +180,8 @@ def release_annotations(
     ours = _common(delivery, past, lineage, move, signature) | {"redeliver_hop": str(past.hop)}
     if move.not_before_us is not None:
         ours["redeliver_not_before"] = iso(move.not_before_us)
-    return _fit(delivery, ours, _kept_headers(delivery, capabilities), capabilities, {}, trace=past.trace)
+    _, kept_bytes = _kept_headers(delivery, capabilities)
+    return _fit(delivery, ours, kept_bytes, capabilities, {}, trace=past.trace)
 
 
 def replay_copy(
@@ -221,12 +216,8 @@ def replay_copy(
         "redeliver_generation": str(past.generation),
         "redeliver_replay_id": replay_id,
     }
-    kept = _kept_headers(delivery, capabilities)
-    if ours:
-        kept = {name: value for name, value in kept.items() if not name.startswith(JMSJCA)}
-    if without:
-        kept = {name: value for name, value in kept.items() if name not in without}
-    headers = _fit(delivery, headers, kept, capabilities, {}, trace=past.trace)
+    kept, kept_bytes = _kept_headers(delivery, capabilities, without, JMSJCA if ours else ())
+    headers = _fit(delivery, headers, kept_bytes, capabilities, {}, trace=past.trace)
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)
 
@@ -236,44 +227,55 @@ def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[s
     return [copy_id(lineage, past.generation, past.hop + 1, target) for target in targets]
 
 
-def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
-    """Return the user's own headers.
+def _kept_headers(
+    delivery: Delivery, capabilities: Capabilities, without: Collection[str] = (), prefixes: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], int]:
+    """Return the user's own headers, and their bytes on the wire.
 
-    Our headers of the previous hop are left out, and so are those that the broker would act on again.
+    Our headers of the previous hop are left out, and so are those that the broker would act on again, those in
+    `without`, and those whose names begin with one of the `prefixes`.
     """
-    return avoiding_broker_effects(delivery.headers, capabilities)
+    headers = delivery.headers
+    kept = avoiding_broker_effects(headers, capabilities)
+    if without or prefixes:
+        kept = {name: value for name, value in kept.items() if name not in without and not name.startswith(prefixes)}
+    dropped = sum(_size(name, value) for name, value in headers.items() if name not in kept)
+    return kept, delivery.reader.headers_bytes(delivery.native) - dropped
 
 
 def _common(delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance) -> dict[str, str]:
     """Return the headers that retry copies and dead letters share."""
-    first = past.first_attempt_us
-    ours = _originals(delivery, past, signature.source) | {
+    original = _originals(delivery, past, signature.source)
+    policy_text, replay_id = trim_utf8(signature.policy_text, POLICY_BYTES), trim_utf8(past.replay_id or "", 128)
+    if move.failure is not None:
+        error = {
+            "redeliver_error_type": trim_utf8(move.failure.type, 256),
+            "redeliver_error_message": trim_utf8(move.failure.message, ERROR_BYTES),
+            "redeliver_error_fingerprint": move.failure.fingerprint,
+        }
+    else:
+        error = _last_error(delivery)
+    ours = original | {
         "redeliver_failures": str(past.failures),
         "redeliver_failures_for": signature.source.full_name,
         "redeliver_lineage": lineage,
         "redeliver_hop": str(past.hop + 1),
         "redeliver_generation": str(past.generation),
-        "redeliver_policy": trim_utf8(signature.policy_text, POLICY_BYTES),
+        "redeliver_policy": policy_text,
         "redeliver_policy_version": signature.policy_version,
     }
     if past.state:
         ours["redeliver_state"] = _state(past.state)
     for name, us in (
-        ("first_attempt", first),
+        ("first_attempt", past.first_attempt_us),
         ("first_failed", past.first_failed_us),
         ("last_failed", past.last_failed_us),
     ):
         if us is not None:
             ours[f"redeliver_{name}_at"] = iso(us)
-    if past.replay_id:
-        ours["redeliver_replay_id"] = trim_utf8(past.replay_id, 128)
-    if move.failure is not None:
-        ours["redeliver_error_type"] = trim_utf8(move.failure.type, 256)
-        ours["redeliver_error_message"] = trim_utf8(move.failure.message, ERROR_BYTES)
-        ours["redeliver_error_fingerprint"] = move.failure.fingerprint
-    else:
-        ours |= _last_error(delivery)
-    return ours
+    if replay_id:
+        ours["redeliver_replay_id"] = replay_id
+    return ours | error
 
 
 def _last_error(delivery: Delivery) -> dict[str, str]:
@@ -289,17 +291,22 @@ def _originals(delivery: Delivery, past: Past, source: Destination, *, routed: b
 
     Without `routed`, the routing is not the message's own, but that of the broker that dead-lettered it.
     """
-    properties, route = delivery.properties, delivery.reader.route(delivery.native) if routed else {}
-    found: dict[str, Any] = {
-        "message_id": delivery.message_id,
-        "correlation_id": delivery.correlation_id,
-        "timestamp": None if properties.timestamp_us is None else iso_or_none(properties.timestamp_us),
-        "user_id": properties.user_id,
-        **{name: value for name, value in route.items() if value},
-    }
-    first_seen = {f"redeliver_original_{k}": trim_utf8(str(v), 1024) for k, v in found.items() if v is not None}
-    own = {"redeliver_original_destination": source.name, "redeliver_original_kind": source.kind}
-    return (dict(past.original) or first_seen) | own
+    original = dict(past.original)
+    if not original:
+        route = delivery.reader.route(delivery.native) if routed else {}
+        route = {name: value for name, value in route.items() if value}
+        properties = delivery.properties
+        first_seen: dict[str, Any] = {
+            "message_id": delivery.message_id,
+            "correlation_id": delivery.correlation_id,
+            "timestamp": None if properties.timestamp_us is None else iso_or_none(properties.timestamp_us),
+            "user_id": properties.user_id,
+            **route,
+        }
+        for name, value in first_seen.items():
+            if value is not None:
+                original[f"redeliver_original_{name}"] = trim_utf8(str(value), 1024)
+    return original | {"redeliver_original_destination": source.name, "redeliver_original_kind": source.kind}
 
 
 def iso_or_none(us: int) -> str | None:
@@ -313,16 +320,17 @@ def iso_or_none(us: int) -> str | None:
 def _dead_letter_headers(move: Transfer, signature: Provenance, capabilities: Capabilities) -> dict[str, str]:
     source = signature.source
     cause = f"{move.failure.type}: {move.failure.message}" if move.failure else move.detail or move.reason
+    cause, address = trim_utf8(cause, ERROR_BYTES), capabilities.address(source)
     words = {
         "name": source.name,
-        "address": capabilities.address(source),
+        "address": address,
         "kind": source.kind,
         "mark": capabilities.death_reasons.get(move.reason, move.reason),
-        "cause": trim_utf8(cause, ERROR_BYTES),
+        "cause": cause,
     }
     marks = {name: _fill(template, words) for name, template in capabilities.death_marks.items()}
     return marks | {
-        "original-destination": capabilities.address(source),
+        "original-destination": address,
         "redeliver_reason": move.reason,
         "redeliver_host": signature.host,
         "redeliver_app": signature.app,
@@ -349,34 +357,31 @@ def _state(state: Mapping[str, str]) -> str:
 def _fit(
     delivery: Delivery,
     ours: Mapping[str, str],
-    kept: Mapping[str, Any],
+    kept_bytes: int,
     capabilities: Capabilities,
     spare: Mapping[str, str],
-    attempts: history.AttemptHistory = (),
+    attempts: AttemptHistory = (),
     trace: str = "",
 ) -> dict[str, str]:
-    """Return our headers within what the broker accepts beside the foreign ones; if needed, texts are cut shorter.
+    """Return our headers within what the broker accepts beside the `kept_bytes` of the user's; if needed, cut shorter.
 
     The headers in `spare` are added if there is room for all of them, and then the last `attempts` if there is room
     left. The `trace` is added only if there is room for it beside everything else at its full length.
     """
-    foreign = delivery.reader.headers_bytes(delivery.native) - sum(
-        _size(name, value) for name, value in delivery.headers.items() if name not in kept
-    )
-    room = capabilities.header_bytes - foreign - COPY_ID_BYTES
+    room = capabilities.header_bytes - kept_bytes - COPY_ID_BYTES
     texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks, *spare}
     whole = True
     for carried, limit in itertools.product(({**ours, **spare}, ours), (capabilities.value_bytes, SHORT_BYTES)):
         fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in carried.items()}
         if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
             left = min(room - need - len(HISTORY) - ENTRY_BYTES, capabilities.value_bytes)
-            text = history.written(attempts, left) if whole else ""
+            text = written_history(attempts, left) if whole else ""
             if text:
                 fitting[HISTORY] = text
-                need += _size(HISTORY, text) + ENTRY_BYTES
-            uncut = whole and text == history.written(attempts)
-            if trace and uncut and need + _size(TRACE, trace) + ENTRY_BYTES <= room:
-                fitting[TRACE] = trace
+            if trace and whole and text == written_history(attempts):
+                need += _size(HISTORY, text) + ENTRY_BYTES if text else 0
+                if need + _size(TRACE, trace) + ENTRY_BYTES <= room:
+                    fitting[TRACE] = trace
             return fitting
         whole = False
     raise NotCopyable(

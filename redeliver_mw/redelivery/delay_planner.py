@@ -26,10 +26,11 @@ LOOK_UP = 0.05  # seconds that the last place is held while the way of its copy 
 class DelayPlanner:
     """Decides which way a delay is waited out, and which delivery leaves when there is no room. Not thread-safe.
 
-    After `stopping` is set nothing is held any more: each delay is left to the broker or the limbo.
+    After `stopping` is set nothing is held any more: each delay is left to the broker or the limbo. Without a
+    `schedule_wait`, scheduled copies wait in queues that can be trusted as soon as they exist.
     """
 
-    def __init__(self, deliveries: TrackedDeliveries, effects: Effects, schedule_wait: ScheduleWait) -> None:
+    def __init__(self, deliveries: TrackedDeliveries, effects: Effects, schedule_wait: ScheduleWait | None) -> None:
         self.stopping = False
         self._deliveries, self._effects = deliveries, effects
         self._capabilities = deliveries.capabilities
@@ -38,7 +39,9 @@ class DelayPlanner:
     def _young(self, tracked: TrackedDelivery, rest: float) -> float:
         """Return for how many seconds yet what a copy for this rest would wait in is not to be trusted with it."""
         schedule = tracked.plan.ways.schedule
-        hop = schedule.hop(rest) if schedule is not None else 0.0
+        if self._schedule_wait is None or schedule is None:
+            return 0.0
+        hop = schedule.hop(rest)
         return self._schedule_wait(tracked.plan.source, hop) if hop > 0 else 0.0
 
     def early_by(self, tracked: TrackedDelivery, at: Moment) -> float:
@@ -47,9 +50,11 @@ class DelayPlanner:
         The latter are never more than this step's own delay: the clock may have been stepped.
         """
         past = tracked.past
-        if (rest := interop.rest_until_due(tracked.plan.policy, tracked.delivery, at.wall)) * 1e6 > SLACK_US:
-            past.not_before_us = at.us + round(rest * 1e6)
-            return rest
+        if tracked.plan.policy.language == interop.DATED:
+            rest = interop.rest_until_due(tracked.delivery, at.wall)
+            if rest * 1e6 > SLACK_US:
+                past.not_before_us = at.us + round(rest * 1e6)
+                return rest
         if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
             return 0.0
         step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
@@ -75,12 +80,12 @@ class DelayPlanner:
         if tracked.delivery.in_line:
             ways = ways.in_line()
         last_place = ways.spare is not None and taken >= ways.spare
-        young = self._young(tracked, rest) if tracked.copyable else 0.0
+        room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + rest, at))
+        young = self._young(tracked, rest) if self._schedule_wait is not None and tracked.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
             young = LOOK_UP if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
-        room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + rest, at))
         if last_place:
             ways = replace(ways, hold_max=min(ways.hold_max, HOLD_MAX_ALONE))
         back_early = tracked.state is State.EARLY and room  # not given back again at once: clocks may differ
@@ -92,7 +97,7 @@ class DelayPlanner:
             and not tracked.nameless
             and not (ways.returned_after > 0 and self._returned_later(tracked)),
             copyable=tracked.copyable,
-            postponable=not back_early and _postponable(tracked),
+            postponable=ways.postpone is not None and not back_early and _postponable(tracked),
         )
         if way.there and self._postpone(tracked, way.seconds):
             return
@@ -104,7 +109,7 @@ class DelayPlanner:
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
         elif way.how == "hold" and (
             (last_place and _was_held(tracked) and self._to_the_tail(tracked, at))
-            or (_outlasts(tracked, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
+            or (_outlasts(tracked, options, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
         ):
             return
         if young > 0 and way.how == "hold":
@@ -266,12 +271,12 @@ def _was_held(tracked: TrackedDelivery) -> bool:
     return tracked.state is State.HELD and tracked.seconds > LOOK_UP
 
 
-def _outlasts(tracked: TrackedDelivery, until: float) -> bool:
+def _outlasts(tracked: TrackedDelivery, options: DelayOptions, until: float) -> bool:
     """Return whether it would be unsettled for too long by then: many short holds may follow each other.
 
     A message that is in front of its key stays, because its copy would be behind it.
     """
-    most = tracked.budget.options.keep_at_most
+    most = options.keep_at_most
     return most is not None and tracked.copyable and not tracked.delivery.in_line and until > tracked.since + most
 
 

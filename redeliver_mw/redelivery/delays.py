@@ -87,11 +87,6 @@ class DelayChoice:
     there: bool = False  # for a nack: the broker waits with the message, instead of this process
 
 
-def schedules_at_once(_source: Destination, _seconds: float) -> float:
-    """Return 0: scheduled copies wait in queues that can be trusted as soon as they exist."""
-    return 0.0
-
-
 def hold_budget(prefetch: int) -> int:
     """Return half of the prefetch window, so that healthy messages keep the other half; 1 for a prefetch of one."""
     return max(1, prefetch // 2)
@@ -210,17 +205,20 @@ def choose_delay(
     `room`: the hold budget has a free place. `nackable`: the message has an id that survives its return. `copyable`: an
     exact copy can be made. `postponable`: the message can be released with a delay, if that is available here.
     """
-    away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
-    if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
-        return DelayChoice("nack", away, there=True)
+    leaves = rest > ways.hold_max or not room
+    if ways.postpone is not None and postponable and (ways.option == "nack" or leaves):
+        away = ways.postpone.hop(rest)
+        if away > 0:
+            return DelayChoice("nack", away, there=True)
     before = rest - ways.returned_after  # the broker's own delay is part of the delay
     if ways.option == "nack" and nackable and ways.postpone is None and before >= 0 and rest <= ways.hold_max:
         return DelayChoice("nack", before, pause=not room)
     if ways.option == "park" and copyable and rest > 0:
         return DelayChoice("park", rest)
-    hop = ways.schedule.hop(rest) if ways.schedule is not None and copyable else 0.0
-    if hop > 0 and (ways.option == "schedule" or rest > ways.hold_max or not room):
-        return DelayChoice("schedule", hop)
-    if ways.limbo and copyable and (rest > ways.hold_max or not room):
+    if ways.schedule is not None and copyable and (ways.option == "schedule" or leaves):
+        hop = ways.schedule.hop(rest)
+        if hop > 0:
+            return DelayChoice("schedule", hop)
+    if ways.limbo and copyable and leaves:
         return DelayChoice("park", rest)
     return DelayChoice("hold", min(rest, ways.hold_max), pause=not room)

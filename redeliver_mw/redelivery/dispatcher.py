@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..redaction import redact, visible
 from .commands import (
@@ -34,8 +35,8 @@ log = logging.getLogger("redeliver_mw")
 class EventDispatcher:
     """Takes inputs from any thread. An input that a command leads to is fed after the present one, never within it.
 
-    `decide` is the interceptor's `feed`. `fed`, if given, is called with `lock` held each time no more inputs are
-    waiting: a place to wake whoever waits for that. A thread that holds `lock` feeds several inputs as one.
+    `decide` is the interceptor's `feed`. Each time no more inputs are waiting, `fed`, if given, is called with `lock`
+    held, and who waits for `idle` is woken. A thread that holds `lock` feeds several inputs as one.
     """
 
     def __init__(
@@ -44,8 +45,22 @@ class EventDispatcher:
         executor: CommandHandler,
         fed: Callable[[], object] | None = None,
     ) -> None:
-        self._decide, self._executor, self._fed = decide, executor, fed
+        self._decide, self._fed = decide, fed
+        self._executes: dict[type[Command], Callable[[Any], None]] = {
+            RunHandler: executor.run,
+            StartTimer: executor.wait,
+            CancelTimer: executor.forget,
+            PublishCopy: executor.store,
+            PublishAndSettle: executor.transact,
+            Settle: executor.settle,
+            RecordAttempt: executor.record,
+            PauseSource: executor.halt,
+            ResumeSource: executor.resume,
+            Log: executor.say,
+            OrderUpdate: executor.place,
+        }
         self.lock = threading.RLock()
+        self.idle = threading.Condition(self.lock)
         self._inbox: deque[Input] = deque()
         self._feeding = False
 
@@ -63,38 +78,13 @@ class EventDispatcher:
                 self._feeding = False
                 if self._fed is not None:
                     self._fed()
+                self.idle.notify_all()
 
     def _take(self, x: Input) -> None:
         try:
             for command in self._decide(x):
-                self._execute(command)
+                self._executes[type(command)](command)
         except Exception as error:  # a fault of ours: the message stays unsettled (doubt-means-unsettled)
             # Its traceback may end in the handler's own error, and in whatever that says.
             text = visible(redact("".join(traceback.format_exception(error))), lines=True)
             log.error("a fault while %s was dealt with; its message stays unsettled\n%s", type(x).__name__, text)
-
-    def _execute(self, c: Command) -> None:
-        executor = self._executor
-        match c:
-            case RunHandler():
-                executor.run(c)
-            case StartTimer():
-                executor.wait(c)
-            case CancelTimer():
-                executor.forget(c)
-            case PublishCopy():
-                executor.store(c)
-            case PublishAndSettle():
-                executor.transact(c)
-            case Settle():
-                executor.settle(c)
-            case RecordAttempt():
-                executor.record(c)
-            case PauseSource():
-                executor.halt(c)
-            case ResumeSource():
-                executor.resume(c)
-            case Log():
-                executor.say(c)
-            case OrderUpdate():
-                executor.place(c)

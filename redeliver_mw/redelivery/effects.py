@@ -7,10 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..adapter.capabilities import Mechanism
-from ..clock import Moment
 from ..errors import NotCopyable
 from ..message import Destination
 from .commands import (
@@ -21,9 +19,9 @@ from .commands import (
     OrderUpdate,
     PublishAndSettle,
     PublishCopy,
-    RecordAttempt,
     RunHandler,
     Settle,
+    SettleWritten,
     StartTimer,
     TransactionAnswered,
 )
@@ -41,7 +39,8 @@ BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
 class Effects:
     """Changes the state of tracked deliveries, by the table alone, and collects the commands that follow.
 
-    `mono` is the monotonic time of the last input that had one, in seconds. Not thread-safe.
+    `commands` are those of the present input, in the order of execution; `mono` is the monotonic time of the last input
+    that had one, in seconds. Not thread-safe.
     """
 
     def __init__(self, deliveries: TrackedDeliveries) -> None:
@@ -49,35 +48,21 @@ class Effects:
         self.pauses = SourcePauses()
         self._deliveries = deliveries
         self._capabilities = deliveries.capabilities
-        self._commands: list[Command] = []
+        self.commands: list[Command] = []
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
         self._flying: dict[str, TrackedDelivery] = {}  # copy id -> who sent it, not answered yet
         self._awaited: dict[str, list[TrackedDelivery]] = {}  # copy id -> redeliveries that wait for the same answer
-
-    def begin(self, at: Moment | None) -> Sequence[Command]:
-        """Begin with an input, and return the list in which its commands are collected, in the order of execution.
-
-        What a fault of ours left half done before is dropped, not executed (doubt-means-unsettled).
-        """
-        if at is not None:
-            self.mono = at.mono
-        self._commands = []
-        return self._commands
-
-    def add(self, command: Command) -> None:
-        """Collect a command that follows from no step."""
-        self._commands.append(command)
 
     def step(self, tracked: TrackedDelivery, signal: Signal) -> None:
         """Take the table's step for this signal; a late signal changes nothing."""
         step = TABLE[tracked.state].get(signal)
         if step is None:
-            self._commands.append(Log("debug", f"{tracked.delivery!r}: {signal} came when it was {tracked.state}"))
+            self.commands.append(Log("debug", f"{tracked.delivery!r}: {signal} came when it was {tracked.state}"))
             return
         if tracked.state in (State.HELD, State.STRANDED) and step.do is not Action.WAIT:
             self._end_hold(tracked)
         elif tracked.state is State.BACKING_OFF and signal is not Signal.AGAIN:
-            self._commands.append(CancelTimer(tracked.token))
+            self.commands.append(CancelTimer(tracked.token))
         tracked.state = step.to
         if tracked.entry is not None and (step.to is State.ABANDONED or step.do is Action.GIVE_BACK):
             tracked.expect_return()
@@ -85,23 +70,24 @@ class Effects:
             case Action.ACCEPT:
                 self._accept(tracked)
             case Action.FINISH:
-                self._finish(tracked)
+                tracked.end_entry()
+                self._record_end(tracked)
                 self.close(tracked)
             case Action.GIVE_BACK:
-                self._commands.append(Settle(tracked.token, tracked.delivery, "released"))
+                self.commands.append(Settle(tracked.token, tracked.delivery, "released"))
             case Action.POSTPONE:
-                self._commands.append(
+                self.commands.append(
                     Settle(tracked.token, tracked.delivery, "released", tracked.marks, tracked.seconds)
                 )
             case Action.WAIT:
                 self._tell_behind(tracked, rests=True)
                 tracked.take_place()
-                self._commands.append(StartTimer(tracked.token, tracked.seconds))
+                self.commands.append(StartTimer(tracked.token, tracked.seconds))
             case Action.SEND:
                 self._send(tracked)
             case Action.CALL:
                 tracked.delivery.failures = tracked.past.failures
-                self._commands.append(RunHandler(tracked.delivery))
+                self.commands.append(RunHandler(tracked.delivery))
             case Action.NOTE:
                 self._note(tracked, signal)
             case Action.BACK_OFF:
@@ -112,17 +98,18 @@ class Effects:
                 self.close(tracked)
             case Action.NOTHING:
                 pass
-        tracked.save()
+        if tracked.ledger.changed is not None:
+            _note_change(tracked, tracked.ledger.changed)
 
     # -- what steps do ----------------------------------------------------------------------------
 
     def _accept(self, tracked: TrackedDelivery) -> None:
-        self._commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=tracked.is_retry))
-        self._finish(tracked)
+        returns = tracked.end_entry()
+        self.commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=returns))
+        self._record_end(tracked)
 
-    def _finish(self, tracked: TrackedDelivery) -> None:
-        """Let the ledger know that the end is decided, and record the attempt."""
-        tracked.end_entry()
+    def _record_end(self, tracked: TrackedDelivery) -> None:
+        """Record the attempt whose end is decided; its source is no longer paused for it."""
         if tracked.draft is not None:
             self.emit_record(tracked, tracked.how if tracked.transfer is not None else None)
         self.lift(tracked.plan.source, tracked.token)
@@ -131,7 +118,7 @@ class Effects:
         """Publish every copy that is not confirmed. A message that cannot be copied exactly is not sent at all."""
         transfer = tracked.transfer
         assert transfer is not None
-        if tracked.is_retry:
+        if tracked.plan.ordered and tracked.is_retry:
             self._tell_behind(tracked, rests=True)
         if tracked.entry is not None:
             tracked.entry.transfer = transfer
@@ -142,21 +129,21 @@ class Effects:
         missing = [out for id_of_copy, out in tracked.outs.items() if id_of_copy not in tracked.confirmed]
         if not missing or (tracked.entry is not None and tracked.entry.done):  # an earlier delivery's answer came late
             return self.step(tracked, Signal.COMPLETE)
-        when = {id_of_copy: transfer.when(n) for n, id_of_copy in enumerate(tracked.outs)}
+        when = {id_of_copy: _times(transfer, n) for n, id_of_copy in enumerate(tracked.outs)}
         if self._as_one(tracked, transfer):  # what cannot be part of it goes first
             apart = {i for i, (after, due_us) in when.items() if due_us is not None or not self._joins(after)}
             first = [out for out in missing if out.copy_id in apart or out.copy_id in self._flying]
             if not first and tracked.confirmed <= apart:
                 tracked.wave = tracked.open = frozenset(out.copy_id for out in missing)
                 outs = tuple((out, when[out.copy_id][0]) for out in missing)
-                return self._commands.append(PublishAndSettle(tracked.token, tracked.delivery, outs))
+                return self.commands.append(PublishAndSettle(tracked.token, tracked.delivery, outs))
             missing = first or missing
         tracked.wave = tracked.open = frozenset(out.copy_id for out in missing)
         for out in missing:
             if (sender := self._flying.setdefault(out.copy_id, tracked)) is tracked:
                 after, due_us = when[out.copy_id]
                 terms = _terms(tracked) if due_us is not None and tracked.is_retry else None
-                self._commands.append(PublishCopy(tracked.token, out, after, due_us, terms))
+                self.commands.append(PublishCopy(tracked.token, out, after, due_us, terms))
             else:
                 self._await(out.copy_id, tracked, sender)
 
@@ -210,7 +197,7 @@ class Effects:
         if tracked.tries == TRIES_BEFORE_HALT:
             self._say_who_refuses(tracked)
         seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(tracked.tries - 1, 10))
-        self._commands.append(StartTimer(tracked.token, seconds))
+        self.commands.append(StartTimer(tracked.token, seconds))
 
     def _say_who_refuses(self, tracked: TrackedDelivery) -> None:
         missing = {copy_id: out for copy_id, out in tracked.outs.items() if copy_id not in tracked.confirmed}
@@ -243,7 +230,7 @@ class Effects:
     def _do_without_copy(self, tracked: TrackedDelivery) -> None:
         """Let a retry wait here, and a dead letter in limbo; without a limbo it stays unsettled."""
         if tracked.is_retry:
-            self._commands.append(StartTimer(tracked.token, 0.0))
+            self.commands.append(StartTimer(tracked.token, 0.0))
         elif self._write_letter(tracked):
             self.step(tracked, Signal.AGAIN)
         else:
@@ -269,7 +256,7 @@ class Effects:
         if tracked.draft is not None:
             tracked.draft = replace(tracked.draft, targets=tuple(out.target for out in there.values()))
         what = f"{_name(tracked)} cannot be copied exactly: {tracked.why}. It goes into the limbo as a dead letter"
-        self._commands.append(Log("warning", what, "copy-impossible"))
+        self.commands.append(Log("warning", what, "copy-impossible"))
         return True
 
     def _strand(self, tracked: TrackedDelivery) -> None:
@@ -280,7 +267,7 @@ class Effects:
             what += "It stays unsettled; "
             kept = "give the consumer a limbo, which keeps it as a dead letter, or " if tracked.whole else ""
             cure = f"{kept}take it out by hand"
-            self._commands.append(Log("error", what + cure, "message-stranded"))
+            self.commands.append(Log("error", what + cure, "message-stranded"))
             if tracked.draft is not None:
                 tracked.draft = replace(tracked.draft, outcome="kept", targets=())
                 self.emit_record(tracked, None)
@@ -290,7 +277,7 @@ class Effects:
         self._tell_behind(tracked)
         most, source = tracked.budget.options.keep_at_most, tracked.plan.source
         if most is not None and "released" in self._capabilities.honours:
-            self._commands.append(StartTimer(tracked.token, self.keeps_for(tracked)))
+            self.commands.append(StartTimer(tracked.token, self.keeps_for(tracked)))
         if not tracked.budget.fits_apart(tracked.token, tracked.budget.options):
             why = "it has no room for another message that cannot be copied exactly and stays unsettled"
             self.halt(source, "stranded", why)
@@ -318,9 +305,9 @@ class Effects:
 
     def close(self, tracked: TrackedDelivery) -> None:
         """End the tracking of a delivery: a pause that it caused ends, and those that wait behind it learn of it."""
-        self._deliveries.close(tracked)
         self.lift(tracked.plan.source, tracked.token)
         self._tell_behind(tracked)
+        self._deliveries.close(tracked)
 
     def _tell_behind(self, tracked: TrackedDelivery, *, rests: bool = False) -> None:
         """Tell the messages behind it in its key where the delivery is. Before its sender's date they may go first."""
@@ -330,7 +317,7 @@ class Effects:
         leaves = tracked.state is State.SETTLED and (tracked.marks is not None or tracked.is_retry)
         returns = tracked.lineage if keeps and leaves and not rests else ""
         left = tracked.state is State.ABANDONED
-        self._commands.append(OrderUpdate(tracked.delivery, rests and keeps, returns, tracked.past.not_before_us, left))
+        self.commands.append(OrderUpdate(tracked.delivery, rests and keeps, returns, tracked.past.not_before_us, left))
 
     # -- answers of brokers --------------------------------------------------------------------------
 
@@ -346,20 +333,22 @@ class Effects:
 
     def _hears(self, tracked: TrackedDelivery, x: CopyAnswered) -> None:
         tracked.open -= {x.copy_id}
-        if x.ok:
+        if x.verdict == "ok":
             tracked.confirmed |= {x.copy_id}
             target = tracked.outs[x.copy_id].target
             self._refusing.discard(target)
-            self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
+            if self.pauses.logged:
+                self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
             if tracked.entry is not None:
                 tracked.entry.confirmed |= {x.copy_id}
-                tracked.save()
+                if tracked.ledger.changed is not None:
+                    _note_change(tracked, tracked.ledger.changed)
             complete = tracked.confirmed >= set(tracked.outs)
             self.step(tracked, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
-            tracked.why, tracked.doubt = x.why, tracked.doubt or x.silent
+            tracked.why, tracked.doubt = x.why, tracked.doubt or x.verdict == "silent"
             tracked.refusals = {**tracked.refusals, x.copy_id: x.why}
-            if x.unfit:
+            if x.verdict == "unfit":
                 self._is_unfit(tracked)
         if tracked.state is State.MOVING and not tracked.open:
             if tracked.wave <= tracked.confirmed:
@@ -395,27 +384,16 @@ class Effects:
         if tracked.state is State.ABANDONED:
             self.close(tracked)
 
-    # -- records ----------------------------------------------------------------------------------
+    def settle_written(self, x: SettleWritten) -> None:
+        if (tracked := self._deliveries.by_token.get(x.token)) is not None:
+            self.step(tracked, Signal.WRITTEN)
 
-    def draft(self, tracked: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
-        """Keep an attempt's record until what it says has happened (log-after-the-fact)."""
-        past = tracked.past
-        if past.first_attempt_us is None:
-            past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
-        tracked.draft = RecordAttempt(
-            tracked.delivery,
-            tracked.plan.signature,
-            replace(past),
-            tracked.lineage,
-            outcome,
-            at,
-            **{"ran": 0.0, **more},
-        )
+    # -- records ----------------------------------------------------------------------------------
 
     def emit_record(self, tracked: TrackedDelivery, how: Mechanism | None) -> None:
         assert tracked.draft is not None
         rests = how is not None and tracked.draft.outcome in ("redelivered", "kept")
-        self._commands.append(replace(tracked.draft, mechanism=how) if rests else tracked.draft)
+        self.commands.append(replace(tracked.draft, mechanism=how) if rests else tracked.draft)
         tracked.draft = None
 
     # -- pauses -----------------------------------------------------------------------------------
@@ -423,7 +401,7 @@ class Effects:
     def _end_hold(self, tracked: TrackedDelivery) -> None:
         source, budget = tracked.plan.source, tracked.budget
         budget.leave(tracked.token)
-        self._commands.append(CancelTimer(tracked.token))
+        self.commands.append(CancelTimer(tracked.token))
         if not self.pauses.paused:
             return
         options = budget.options
@@ -443,12 +421,31 @@ class Effects:
         of: Sequence[object] = (),
     ) -> None:
         """Pause a source for one more cause; see `SourcePauses.halt`."""
-        self._commands += self.pauses.halt(source, cause, reason, loud=loud, of=of)
+        self.commands += self.pauses.halt(source, cause, reason, loud=loud, of=of)
 
     def lift(self, source: Destination, cause: object) -> None:
         """End a cause for a pause; without any other the source is resumed."""
         if self.pauses.paused:
-            self._commands += self.pauses.lift(source, cause)
+            self.commands += self.pauses.lift(source, cause)
+
+
+def _note_change(tracked: TrackedDelivery, changed: dict[str, bool]) -> None:
+    """Note for the database that stores the ledger that the entry of this delivery has changed."""
+    if tracked.key is not None and tracked.entry is not None:
+        changed[tracked.key] = tracked.state is State.SETTLED and tracked.entry.done  # a released delivery is not over
+
+
+def _times(transfer: Transfer, n: int) -> tuple[float, int | None]:
+    """Return the times of the n-th copy of a transfer.
+
+    These are the seconds that the broker delays it, and from when on limbo may send it (microseconds since 1970, 0: at
+    once).
+    """
+    after, parked, due_us = transfer.after, transfer.parked, transfer.not_before_us
+    if transfer.sends:
+        sending = transfer.sends[n]
+        after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
+    return (0.0, due_us or 0) if parked else (after, None)
 
 
 def _terms(tracked: TrackedDelivery) -> RetryTerms:

@@ -1,27 +1,37 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the `redeliver_*` headers of our copies. Pure.
+"""Reads the `redeliver_*` headers of our copies, and makes the texts of those that have a form of their own. Pure.
 
 Copies carry the count F as `redeliver_failures`. It is valid only together with `redeliver_failures_for` = this source
 and without `redeliver_reason`. A message with a reason is a dead letter that another tool sent back: it starts again at
 F = 0, one generation later. A broker's own counter is never used.
+
+`redeliver_history` holds the last attempts as JSON within a budget, oldest first:
+`[{"t":"2026-01-02T03:04:05.000Z","f":"0123456789abcdef","h":"host1","d":1.5}, …]`, which is when the attempt failed,
+the failure's fingerprint, on which host, and the delay in seconds that followed; no delay follows the last attempt of a
+dead letter. The header is written anew on each copy, never appended to.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..message import Delivery, Past
-from . import history
+from ..adapter.capabilities import Capabilities
+from ..message import KEPT_ATTEMPTS, Attempt, Delivery, Past
 
 PREFIX = "redeliver_"
+HISTORY_BYTES = 2048
+HOST_BYTES = 64  # of a name, in ASCII
+MAX_DELAY = 1e9  # seconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # the largest count that is believed: counting continues from there, in the journal's 32 bits
 MOST_COUNTED = 2**31 - 2**20
+AttemptHistory = tuple[Attempt, ...]
 _TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -57,8 +67,22 @@ def read_history_headers(delivery: Delivery) -> Past:
         past.last_failed_us = _time(headers, "last_failed_at")
         past.last_error = _last_error(headers)
         past.state = _state(headers)
-        past.history = history.read(_text(headers, "history"))
+        past.history = read_history(_text(headers, "history"))
     return past
+
+
+def avoiding_broker_effects(headers: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
+    """Return headers without ours and without those that the broker would act on when they are sent again."""
+    biting = (PREFIX, *capabilities.strip_prefixes)
+    marks = capabilities.death_marks
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in capabilities.strip
+        and name not in marks
+        and not name.startswith(biting)
+        and name != "original-destination"
+    }
 
 
 def trace_of(headers: Mapping[str, Any]) -> str:
@@ -114,3 +138,51 @@ def _last_error(headers: dict[str, Any]) -> str | None:
 def _originals(headers: dict[str, Any]) -> dict[str, str]:
     start = PREFIX + "original_"
     return {name: _text(headers, name.removeprefix(PREFIX)) for name in headers if name.startswith(start)}
+
+
+def written_history(history: AttemptHistory, room: int = HISTORY_BYTES) -> str:
+    """Return the history as ASCII of at most `room` bytes and 2 KiB, without the oldest attempts.
+
+    The text is empty if not even the last attempt fits.
+    """
+    items = [json.dumps(_history_item(attempt), separators=(",", ":")) for attempt in history[-KEPT_ATTEMPTS:]]
+    while items and len(",".join(items)) + 2 > min(room, HISTORY_BYTES):
+        del items[0]
+    return f"[{','.join(items)}]" if items else ""
+
+
+def read_history(text: str) -> AttemptHistory:
+    """Return the history in a text.
+
+    The history is empty if the text is not of this form, or is longer than ours, and so is not ours.
+    """
+    if not 0 < len(text) <= HISTORY_BYTES:
+        return ()
+    try:
+        return tuple(_attempt_of(item) for item in json.loads(text))[-KEPT_ATTEMPTS:]
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return ()
+
+
+def _history_item(attempt: Attempt) -> dict[str, Any]:
+    item = {"t": _iso_ms(attempt.at_us), "f": attempt.fingerprint, "h": _short(attempt.host)}
+    return item if attempt.delay is None else item | {"d": round(min(attempt.delay, MAX_DELAY), 3)}
+
+
+def _attempt_of(item: dict[str, Any]) -> Attempt:
+    when, fingerprint, host, delay = item["t"], item["f"], item["h"], item.get("d")
+    if not all(isinstance(text, str) for text in (when, fingerprint, host)):
+        raise TypeError
+    if delay is not None and (type(delay) not in (int, float) or not (math.isfinite(delay) and delay >= 0)):
+        raise ValueError
+    at = datetime.fromisoformat(when)
+    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return Attempt((at - _EPOCH) // timedelta(microseconds=1), fingerprint, host, delay)
+
+
+def _iso_ms(us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _short(host: str) -> str:
+    return host.encode("ascii", "replace")[:HOST_BYTES].decode("ascii")

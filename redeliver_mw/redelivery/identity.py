@@ -44,13 +44,14 @@ def key_of(source: str, identity: Identity, body: bytes) -> str | None:
 def twin_key(delivery: Delivery, capabilities: Capabilities) -> str:
     """Return what identical messages without an id have in common: everything that a redelivery does not change."""
     reader, native = delivery.reader, delivery.native
+    source, body = str(delivery.destination), delivery.body
     if _knows_twins(type(reader)):
         rest, headers = cast(SupportsTwins, reader).twin(native)
     else:
         headers = delivery.headers
         route = sorted(reader.route(native).items())
         rest = f"{route!r}\0{replace(delivery.properties, ttl_us=None)!r}".encode("utf-8", "backslashreplace")
-    found = hashlib.sha256(str(delivery.destination).encode())
+    found = hashlib.sha256(source.encode())
     found.update(rest)
     if headers:
         kept = [
@@ -61,7 +62,7 @@ def twin_key(delivery: Delivery, capabilities: Capabilities) -> str:
         if kept:
             found.update(repr(sorted(kept)).encode("utf-8", "backslashreplace"))
     found.update(b"\0")
-    found.update(delivery.body)
+    found.update(body)
     return TWIN + found.hexdigest()[: TWIN_CHARS - 1]
 
 
@@ -82,7 +83,7 @@ def digest(delivery: Delivery) -> bytes:
     It tells messages apart that carry the same lineage because a handler forwarded its headers.
     """
     seed = repr(delivery.identity.message_id).encode("utf-8", "backslashreplace")
-    return b"".join(hashlib.sha256(part).digest()[:_HALF] for part in (seed, delivery.body))
+    return hashlib.sha256(seed).digest()[:_HALF] + hashlib.sha256(delivery.body).digest()[:_HALF]
 
 
 def same_body(one: bytes, other: bytes) -> bool:

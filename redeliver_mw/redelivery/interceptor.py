@@ -22,7 +22,7 @@ from ..errors import RetryAfter, is_uncounted
 from ..failure import CRASH, trim_utf8
 from ..message import Delivery, Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
-from . import history, identity, interop
+from . import identity, interop
 from .commands import (
     Arrived,
     Command,
@@ -34,6 +34,7 @@ from .commands import (
     Input,
     Log,
     NotRun,
+    RecordAttempt,
     RunHandler,
     SettleWritten,
     StopRequested,
@@ -42,12 +43,11 @@ from .commands import (
 )
 from .copies import ERROR_BYTES, Transfer
 from .delay_planner import SLACK_US, DelayPlanner
-from .delays import ScheduleWait, schedules_at_once
+from .delays import ScheduleWait
 from .effects import Effects
 from .headers import read_history_headers
-from .hold_budget import HoldBudget
-from .ledger import Ledger, LedgerEntry, TrackedDelivery, count_failure
-from .plan import SourcePlan, attempt_plan
+from .ledger import HoldBudget, Ledger, LedgerEntry, TrackedDelivery
+from .plan import SourcePlan, plan_of_run
 from .states import Signal, State
 from .tracking import OrphanedRuns, TrackedDeliveries
 
@@ -64,7 +64,7 @@ class Interceptor:
         ledgers: Mapping[Destination, Ledger],
         capabilities: Capabilities,
         run_id: str,
-        schedule_wait: ScheduleWait = schedules_at_once,
+        schedule_wait: ScheduleWait | None = None,
     ) -> None:
         self.plans = plans
         self._deliveries = TrackedDeliveries(plans, ledgers, capabilities, run_id)
@@ -78,7 +78,7 @@ class Interceptor:
             TimerFired: self._due,
             CopyAnswered: self._effects.copy_answered,
             TransactionAnswered: self._effects.transaction_answered,
-            SettleWritten: self._written,
+            SettleWritten: self._effects.settle_written,
             GenerationLost: self._lost,
             NotRun: self._left,
             ConsumerRetired: self._retired,
@@ -87,14 +87,20 @@ class Interceptor:
 
     def feed(self, x: Input, /) -> Sequence[Command]:
         """Return what is to be done now. Never raises for anything that a broker, handler or policy can cause."""
-        commands = self._effects.begin(getattr(x, "at", None))
+        at: Moment | None = getattr(x, "at", None)
+        if at is not None:
+            self._effects.mono = at.mono
+        # What a fault of ours left half done before is dropped, not executed (doubt-means-unsettled).
+        commands: list[Command] = []
+        self._effects.commands = commands
         self._takes[type(x)](x)
         return commands
 
     def awaits(self, delivery: Delivery) -> bool:
         """Return whether a delivery without any mark has a past, or a date that is still to come. Any thread."""
-        is_dated = interop.is_dated(self.plans[delivery.destination].policy, delivery)
-        return is_dated or self._deliveries.awaits(delivery)
+        if self.plans[delivery.destination].policy.language == interop.DATED and interop.is_dated(delivery):
+            return True
+        return self._deliveries.awaits(delivery)
 
     def budget_of(self, source: Destination) -> HoldBudget:
         """Return the hold budget of a source. Any thread."""
@@ -133,15 +139,14 @@ class Interceptor:
 
     def _crashed(self, tracked: TrackedDelivery, entry: LedgerEntry, at: Moment) -> None:
         """Count the crash that the message caused: a failure like any other, which only the next process can count."""
-        entry.crashed, past = False, tracked.past
-        error = f"{CRASH.type}: {CRASH.message}"
-        count_failure(past, tracked.delivery.properties.ttl_us, at.us, 0.0, error, counted=True)
+        entry.crashed, past, at_us = False, tracked.past, at.us
+        past.count_failure(at_us, 0.0, f"{CRASH.type}: {CRASH.message}", tracked.delivery.properties.ttl_us)
         tracked.failure = entry.failure = CRASH
-        elapsed = (at.us - (past.first_attempt_us or at.us)) / 1e6
+        elapsed = (at_us - (past.first_attempt_us or at_us)) / 1e6
         decision = tracked.plan.policy.decide(past.failures, elapsed)
         if isinstance(decision, DeadLetter | Discard | Keep):
             decision = replace(decision, reason="crashed")
-        self._verdict(tracked, decision, at, 0.0, reason="crashed")
+        self._verdict(tracked, decision, at, at_us, reason="crashed")
 
     def _resume_transfer(self, tracked: TrackedDelivery, transfer: Transfer, at: Moment) -> None:
         """Send the missing copies of a message that was lost while its copies were on their way. No handler runs."""
@@ -149,20 +154,18 @@ class Interceptor:
         tracked.doubt = True
         tracked.how = "hold" if transfer.not_before_us is None else "park" if transfer.parked else "schedule"
         targets = () if transfer.sends else transfer.targets
-        self._effects.draft(
-            tracked, transfer.outcome, at, reason=transfer.reason, failure=transfer.failure, targets=targets
-        )
+        _draft(tracked, transfer.outcome, at, reason=transfer.reason, failure=transfer.failure, targets=targets)
         self._effects.step(tracked, Signal.MOVE)
 
     def _begin(self, tracked: TrackedDelivery, at: Moment) -> None:
         """Wait, dead-letter, or run: what an arrival, or the end of a hold, leads to."""
         past, policy = tracked.past, tracked.plan.policy
         if past.expires_at_us is not None and past.expires_at_us <= at.us:
-            return self._verdict(tracked, policy.expired(), at, 0.0)
+            return self._verdict(tracked, policy.expired(), at, at.us)
         if (rest := self._delays.early_by(tracked, at)) > 0:
             return self._delays.wait_out(tracked, rest, at)
         if past.failures and (decision := policy.on_arrival(past.failures)) is not None:
-            return self._verdict(tracked, decision, at, 0.0)
+            return self._verdict(tracked, decision, at, at.us)
         self._effects.step(tracked, Signal.RUN)
 
     def _begin_again(self, tracked: TrackedDelivery, at: Moment) -> None:
@@ -183,11 +186,9 @@ class Interceptor:
 
     def _open_running(self, delivery: Delivery, since: float = 0.0) -> TrackedDelivery:
         """Track a delivery that was not tracked until its handler was over, or the delivery was lost."""
-        return self._deliveries.open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING, since=since)
-
-    def _plan_of_run(self, delivery: Delivery) -> SourcePlan:
-        """Return the plan that held for the source when the attempt began; the present one, if that is not known."""
-        return self.plans[delivery.destination] if delivery.plan is None else attempt_plan(delivery)
+        return self._deliveries.open(
+            delivery, plan_of_run(delivery, self.plans), delivery.past, State.RUNNING, since=since
+        )
 
     def _handled(self, x: HandlerSucceeded) -> None:
         tracked = self._tracked_run(x.delivery)
@@ -195,8 +196,8 @@ class Interceptor:
             tracked = self._open_running(x.delivery, x.at.mono)
         if tracked is None:
             return
-        tracked.plan = self._plan_of_run(x.delivery).for_message(tracked.delivery, tracked.past, tracked.lineage)
-        self._effects.draft(tracked, "accepted", x.at, ran=x.ran)
+        tracked.plan = plan_of_run(x.delivery, self.plans).for_message(tracked.delivery, tracked.past, tracked.lineage)
+        _draft(tracked, "accepted", x.at, ran=x.ran)
         if not x.sends:
             return self._end(tracked, Signal.HANDLED, x.at)
         sends = tuple(sending.decided(x.at.us) for sending in x.sends)
@@ -208,33 +209,28 @@ class Interceptor:
         tracked = self._tracked_run(x.delivery)
         if tracked is None:
             tracked = self._open_running(x.delivery, x.at.mono - x.ran)
-        past = tracked.past
-        uncounted = not x.counted or is_uncounted(x.error)
-        count_failure(
-            past,
-            x.delivery.properties.ttl_us,
-            x.at.us,
-            x.ran,
-            f"{x.failure.type}: {x.failure.message[:1000]}",
-            counted=not uncounted,
-        )
+        else:  # a policy file may have changed, and the handler may have set more
+            plan = plan_of_run(x.delivery, self.plans)
+            tracked.plan = plan.for_message(tracked.delivery, tracked.past, tracked.lineage)
+        past, at_us = tracked.past, x.at.us
+        counted = x.counted and not is_uncounted(x.error)
+        error = f"{x.failure.type}: {x.failure.message[:1000]}"
+        past.count_failure(at_us, x.ran, error, x.delivery.properties.ttl_us, counted=counted)
         past.trace = x.delivery.trace or past.trace
-        past.history = history.added(past.history, x.at.us, x.failure.fingerprint, tracked.plan.signature.host)
+        past.add_attempt(at_us, x.failure.fingerprint, tracked.plan.signature.host)
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         tracked.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if tracked.entry is not None:
             tracked.entry.failure = tracked.failure
-        plan = self._plan_of_run(x.delivery)  # a policy file may have changed, and the handler may have set more
-        tracked.plan = plan.for_message(tracked.delivery, past, tracked.lineage)
-        self._verdict(tracked, self._decide(tracked, x), x.at, x.u, x)
+        self._verdict(tracked, self._decide(tracked, x, at_us), x.at, at_us, x.u, x)
 
-    def _decide(self, tracked: TrackedDelivery, x: HandlerFailed) -> Decision:
+    def _decide(self, tracked: TrackedDelivery, x: HandlerFailed, at_us: int) -> Decision:
         policy, past = tracked.plan.policy, tracked.past
         if x.undecodable and not policy.retries(x.error):
             return policy.end("undecodable", past.failures)
         if not x.counted:
             return policy.decide(past.failures, error=RetryAfter(0.0, count=False))
-        elapsed = (x.at.us - (past.first_attempt_us or x.at.us)) / 1e6
+        elapsed = (at_us - (past.first_attempt_us or at_us)) / 1e6
         return policy.decide(past.failures, elapsed, x.error)
 
     def _verdict(
@@ -242,13 +238,14 @@ class Interceptor:
         tracked: TrackedDelivery,
         decision: Decision,
         at: Moment,
-        u: float,
+        at_us: int,
+        u: float = 0.0,
         x: HandlerFailed | None = None,
         *,
         reason: str = "",
     ) -> None:
         ran, failure = (x.ran, x.failure) if x else (0.0, tracked.failure)
-        draft = partial(self._effects.draft, tracked, at=at, ran=ran, failure=failure)
+        draft = partial(_draft, tracked, at=at, ran=ran, failure=failure)
         match decision:
             case Accept():
                 draft("accepted", reason="ignored")
@@ -257,11 +254,11 @@ class Interceptor:
                 if decision.reason == "expired" and (
                     line := interop.expired_line(tracked.plan.policy, tracked.delivery)
                 ):
-                    self._effects.add(Log("info", line, "expired-message-dropped"))
+                    self._effects.commands.append(Log("info", line, "expired-message-dropped"))
                 draft("discarded", reason=decision.reason)
                 self._end(tracked, Signal.DROP, at)
             case DeadLetter():
-                targets = tuple(t.resolve(tracked.plan.source) for t in decision.targets)
+                targets = decision.resolve(tracked.plan.source)
                 expiry = tracked.plan.policy.expiry if decision.reason == "expired" else None
                 tracked.transfer = Transfer(
                     "dead_lettered",
@@ -271,15 +268,15 @@ class Interceptor:
                     failure=failure,
                     lives=expiry.time_to_live if expiry else None,
                     priority=expiry.priority if expiry else None,
-                    decided_us=at.us,
+                    decided_us=at_us,
                 )
                 draft("dead_lettered", reason=decision.reason, targets=targets)
                 self._end(tracked, Signal.MOVE, at)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
-                tracked.past.not_before_us = at.us + round(delay * 1e6)
+                tracked.past.not_before_us = at_us + round(delay * 1e6)
                 if x is not None:
-                    tracked.past.history = history.rested(tracked.past.history, delay)
+                    tracked.past.add_delay(delay)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
                 reason = reason if x is None or x.counted else "breaker"
                 draft(outcome, reason=reason, delay=delay, delay_base=decision.base)
@@ -319,7 +316,7 @@ class Interceptor:
             return self._effects.step(tracked, Signal.AGAIN)
         if tracked.state is not State.HELD:
             return
-        if self._effects.keeps_for(tracked) <= 0:
+        if not tracked.copyable and self._effects.keeps_for(tracked) <= 0:
             return self._effects.step(tracked, Signal.RELEASE)
         rest = tracked.due - x.at.mono
         if rest > SLACK_US / 1e6:
@@ -344,11 +341,8 @@ class Interceptor:
         elif tracked is was:
             self._effects.step(tracked, Signal.LEAVE)
         else:
-            self._effects.add(RunHandler(tracked.delivery))  # the redelivery waited for a run that will not come
-
-    def _written(self, x: SettleWritten) -> None:
-        if (tracked := self._deliveries.by_token.get(x.token)) is not None:
-            self._effects.step(tracked, Signal.WRITTEN)
+            # the redelivery waited for a run that will not come
+            self._effects.commands.append(RunHandler(tracked.delivery))
 
     def _lost(self, x: GenerationLost) -> None:
         """End what a lost generation has begun. Handlers that still run are remembered: a redelivery waits for them."""
@@ -377,3 +371,19 @@ class Interceptor:
                 self._delays.leave(tracked, x.at)
             elif tracked.state in (State.BACKING_OFF, State.STRANDED):
                 self._effects.step(tracked, Signal.LEAVE)
+
+
+def _draft(tracked: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
+    """Keep an attempt's record until what it says has happened (log-after-the-fact)."""
+    past = tracked.past
+    if past.first_attempt_us is None:
+        past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
+    tracked.draft = RecordAttempt(
+        tracked.delivery,
+        tracked.plan.signature,
+        replace(past),
+        tracked.lineage,
+        outcome,
+        at,
+        **{"ran": 0.0, **more},
+    )

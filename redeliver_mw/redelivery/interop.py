@@ -31,6 +31,7 @@ COUNT = "_JMSJCA_RedeliveryCount"
 DELIVERY_TIME = "JMS_BEA_DeliveryTime"  # milliseconds since 1970, if the sender gave WebLogic a time
 TRACE_BYTES = 2048
 OWN_POLICIES = ("jmsjca", "weblogic")  # the languages in which a handler or a sender may change the policy of a message
+DATED = "patchbay"  # the language whose messages may have a delivery date
 LINE_BYTES = 8192  # of the log line of an expired message
 
 
@@ -51,21 +52,19 @@ def _senders(policy: RedeliveryPolicy, delivery: Delivery) -> RedeliveryPolicy:
     return policy
 
 
-def is_dated(policy: RedeliveryPolicy, delivery: Delivery) -> bool:
-    """Return whether the sender gave the message a delivery date.
-
-    Only Patch Bay's language reads the headers for this.
-    """
-    if policy.language != "patchbay":
-        return False
+def is_dated(delivery: Delivery) -> bool:
+    """Return whether the sender gave the message a delivery date. Asked where the policy's language is `DATED`."""
     from ..policy.formats.patchbay import reader  # already loaded if such a policy has been read
 
     return reader.DELIVERY_DATE in _headers(delivery)
 
 
-def rest_until_due(policy: RedeliveryPolicy, delivery: Delivery, now: float) -> float:
-    """Return the seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970."""
-    if not is_dated(policy, delivery):
+def rest_until_due(delivery: Delivery, now: float) -> float:
+    """Return the seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970.
+
+    Asked where the policy's language is `DATED`.
+    """
+    if not is_dated(delivery):
         return 0.0
     from ..policy.formats.patchbay import reader
 
@@ -73,20 +72,13 @@ def rest_until_due(policy: RedeliveryPolicy, delivery: Delivery, now: float) -> 
 
 
 def jmsjca_dead_letter_headers(
-    language: str,
-    delivery: Delivery,
-    source: Destination,
-    failures: int,
-    failure: Failure | None,
-    original: Mapping[str, str],
+    delivery: Delivery, source: Destination, failures: int, failure: Failure | None, original: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the headers that JMSJCA writes on a moved message: each property under its new and old name, none empty.
 
     The values are strings, which a JMS client may read as numbers. `original` holds `redeliver_original_*` as first
     seen.
     """
-    if language != "jmsjca":
-        return {}
     us = delivery.properties.timestamp_us
     found = {
         "RedeliveryCount": str(failures),
@@ -124,19 +116,16 @@ class JmsjcaProperties:
     `_JMSJCA_RedeliveryCount` (an int, F before this run) and the strings that it kept, and may set: a redelivery string
     for this message from now on, strings to keep between attempts, a true value to stop the delivery of messages. The
     values that it set are its `state` afterwards, and copies carry them like any state; the headers are restored.
+    `begun` are the runs in progress: what stood in the headers before.
     """
 
     def __init__(self) -> None:
-        self._before: dict[Delivery, dict[str, Any]] = {}
-
-    def __bool__(self) -> bool:
-        """Return whether any run is in progress."""
-        return bool(self._before)
+        self.begun: dict[Delivery, dict[str, Any]] = {}
 
     def begin(self, delivery: Delivery) -> None:
         headers = _headers(delivery)
-        self._before[delivery] = {name: value for name, value in headers.items() if name.startswith(JMSJCA[0])}
-        for name in self._before[delivery]:
+        self.begun[delivery] = {name: value for name, value in headers.items() if name.startswith(JMSJCA[0])}
+        for name in self.begun[delivery]:
             del headers[name]
         headers[COUNT] = delivery.failures
         if delivery.known:
@@ -144,7 +133,7 @@ class JmsjcaProperties:
 
     def ended(self, delivery: Delivery) -> tuple[bool, str]:
         """Return whether the handler asked to stop, and what is wrong with the string that it set, if anything is."""
-        if (before := self._before.pop(delivery, None)) is None:
+        if (before := self.begun.pop(delivery, None)) is None:
             return False, ""
         headers = _headers(delivery)
         given = {name: headers.pop(name) for name in list(headers) if name.startswith(JMSJCA[0])}

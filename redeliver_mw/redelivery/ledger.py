@@ -8,13 +8,18 @@ targets. `headers.py` reads what our copies carry instead. A broker's own counte
 The next redelivery with the same twin key (see `identity.py`) claims the entry of a message without an id, with its
 count, history and lineage. An entry is never claimed while its own delivery lives, nor once it has a decision, a
 confirmed copy or an end.
+
+A `TrackedDelivery` is the live delivery of such a message. While it waits here unsettled it takes a place of its
+source's prefetch window, which the `HoldBudget` counts. Half of the window may be held, so that healthy messages keep
+the other half (no-head-of-line-blocking). A delivery of which no copy can be made stays longer than others; it has a
+place apart, and takes none from those that only wait for their delay, as long as there is one.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -25,13 +30,14 @@ from ..message import Delivery, Destination, Outgoing, Past
 from .commands import RecordAttempt
 from .copies import Transfer
 from .delays import DelayOptions
-from .hold_budget import HoldBudget
 from .identity import TWIN, TWIN_CHARS
 from .plan import SourcePlan
 from .states import State
 
 NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
+NOBODY = 0  # no delivery's token
+
 CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, if the broker reports no ack timeout: half an hour
 LEDGER_SIZE = 10_000  # entries in a ledger; the least recently used one is removed first, which can only lower a count
 
@@ -41,13 +47,18 @@ class Ledger(Protocol):
 
     back: set[str]  # keys of messages that the broker has again
 
+    @property
+    def changed(self) -> dict[str, bool] | None:
+        """Return the keys of entries that have changed, for a database that stores the ledger; None without one.
+
+        The values say whether the settlement is written, so that no other process needs the entry.
+        """
+
     def find(self, key: str, /) -> LedgerEntry | None: ...
-    def open(self, key: str, make: Callable[[], LedgerEntry], /) -> LedgerEntry: ...
+    def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry: ...
     def forget(self, key: str, /) -> None: ...
     def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None: ...
     def awaits_twin(self, twin: str, /) -> bool: ...
-    def save(self, key: str, /) -> None: ...  # its entry has changed
-    def over(self, key: str, /) -> None: ...  # its settlement is written: no other process needs the entry
 
 
 @dataclass(slots=True)
@@ -84,6 +95,64 @@ class LedgerEntry:
         """Note that the end is decided, and keep only that, in few bytes."""
         self.done, self.past = True, Past()
         self.transfer, self.failure, self.confirmed = None, None, frozenset()
+
+
+class HoldBudget:
+    """Knows the deliveries of one source that are held here, by token.
+
+    Not thread-safe; the counts may be read from any thread.
+
+    Methods take `options`, the delay options as they are now, and the token of the delivery that they are about.
+    `beside` is the number of further places that are taken: by messages that wait behind one of their key.
+    """
+
+    def __init__(self, source: Destination, plans: Mapping[Destination, SourcePlan]) -> None:
+        self._source, self._plans = source, plans
+        self.held: set[int] = set()
+        self.apart: set[int] = set()  # held or stranded, without a copy
+        self.beside = 0
+
+    @property
+    def options(self) -> DelayOptions:
+        """Return the delay options of the source as they are now: a window that the driver opens changes them."""
+        return self._plans[self._source].ways
+
+    def taken(self, token: int, options: DelayOptions) -> int:
+        """Return how many places of the budget are taken by others than this delivery."""
+        apart = len(self.apart) - (token in self.apart)
+        beside = self.beside + max(0, apart - options.apart_beyond)
+        return len(self.held) - (token in self.held) + beside
+
+    def fits_apart(self, token: int, options: DelayOptions) -> bool:
+        """Return whether the delivery has, or can have, a place among those that cannot be copied."""
+        others = len(self.apart) - (token in self.apart)
+        within = others < options.apart_beyond or self.taken(token, options) < options.budget
+        return others < options.apart and within
+
+    def fits(self, token: int, options: DelayOptions, *, copyable: bool) -> bool:
+        """Return whether there is a place for a delivery that is not held yet."""
+        if not copyable and self.fits_apart(token, options):
+            return True
+        shared = copyable or options.apart == 0
+        return shared and self.taken(token, options) < options.budget
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many deliveries are held, how many places of the budget are taken, and its size. Any thread."""
+        options = self.options
+        return len(self.held) + len(self.apart), self.taken(NOBODY, options), options.budget
+
+    def take(self, token: int, *, apart: bool) -> None:
+        """Give the delivery a place, or another one than it has."""
+        if apart:
+            self.held.discard(token)
+            self.apart.add(token)
+        else:
+            self.held.add(token)
+
+    def leave(self, token: int) -> None:
+        """Free the place of the delivery, if it has one."""
+        self.held.discard(token)
+        self.apart.discard(token)
 
 
 @dataclass(slots=True, eq=False)
@@ -139,23 +208,19 @@ class TrackedDelivery:
         shared = self.copyable or (self.state is State.HELD and self.budget.options.apart == 0)
         self.budget.take(self.token, apart=not shared)
 
-    def save(self) -> None:
-        """Let the ledger store the changes, if it stores any."""
-        if self.key is not None and self.entry is not None:
-            ended = self.state is State.SETTLED and self.entry.done  # a released delivery is not over
-            (self.ledger.over if ended else self.ledger.save)(self.key)
-
     def expect_return(self) -> None:
         """Note that the broker has the message again, and may deliver it without marking it as redelivered."""
         if self.key is not None and self.entry is not None and not self.entry.done:
             self.ledger.back.add(self.key)
 
-    def end_entry(self) -> None:
-        """Let the ledger remember only that the end is decided."""
+    def end_entry(self) -> bool:
+        """Let the ledger remember only that the end is decided; return whether the message returns as a retry copy."""
+        returns = self.is_retry
         if self.entry is not None:
-            self.entry.returns = self.is_retry
+            self.entry.returns = returns
             self.entry.finish()
             self.ledger.back.discard(self.key or "")
+        return returns
 
 
 class MemoryLedger:
@@ -164,6 +229,7 @@ class MemoryLedger:
     def __init__(self, size: int = LEDGER_SIZE) -> None:
         self._size = size
         self.back: set[str] = set()  # keys of messages that the broker has again, and may deliver without a mark
+        self.changed: dict[str, bool] | None = None
         self._entries: OrderedDict[str, LedgerEntry] = OrderedDict()
         self._twins: dict[str, set[str]] = {}  # twin key -> keys of entries of messages without an id
         self._lock = threading.Lock()
@@ -179,12 +245,11 @@ class MemoryLedger:
                 self._entries.move_to_end(key)
             return entry
 
-    def open(self, key: str, make: Callable[[], LedgerEntry], /) -> LedgerEntry:
-        """Return the entry of `key`, made if there is none."""
+    def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry:
+        """Return the entry of `key`, which is `new` if there was none."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                entry = self._entries[key] = make()
+            entry = self._entries.setdefault(key, new)
+            if entry is new:
                 if key.startswith(TWIN):
                     self._twins.setdefault(key[:TWIN_CHARS], set()).add(key)
                 if len(self._entries) > self._size:
@@ -224,12 +289,6 @@ class MemoryLedger:
             self._entries.pop(key, None)
             self._gone(key)
 
-    def save(self, key: str, /) -> None:
-        """Note that the entry of `key` has changed."""
-
-    def over(self, key: str, /) -> None:
-        """Note that the settlement of `key` is written: only this process will ever need the entry."""
-
 
 _ledgers: dict[tuple[str, Destination], MemoryLedger] = {}
 _ledgers_lock = threading.Lock()
@@ -242,19 +301,3 @@ def ledger_of(scope: str, source: Destination) -> MemoryLedger:
     """
     with _ledgers_lock:
         return _ledgers.setdefault((scope, source), MemoryLedger())
-
-
-def count_failure(past: Past, ttl_us: int | None, at_us: int, ran: float, error: str, *, counted: bool) -> None:
-    """Note a failure in `past`: at `at_us`, after `ran` seconds.
-
-    Without `counted`, the handler only asked for a delay.
-    """
-    first = at_us - round(ran * 1e6)
-    past.failures += counted
-    past.first_attempt_us = past.first_attempt_us or first
-    if past.expires_at_us is None and ttl_us is not None:
-        past.expires_at_us = first + ttl_us  # at the latest: how long the message was in its queue is unknown
-    if counted:
-        past.first_failed_us = past.first_failed_us or at_us
-    past.last_failed_us = at_us
-    past.last_error = error

@@ -17,7 +17,7 @@ from typing import Any
 from ..adapter.capabilities import Capabilities
 from ..errors import ConfigError
 from ..message import Checking, Delivery, Destination, Outgoing, Past, Properties
-from .headers import PREFIX
+from .headers import avoiding_broker_effects
 
 PROPERTIES = frozenset(
     {
@@ -210,20 +210,6 @@ def sends_of(
         headers = avoiding_broker_effects(out.headers, capabilities)
         outs.append(replace(out, headers=headers, properties=properties, copy_id=id_of_send, cause=delivery))
     return outs
-
-
-def avoiding_broker_effects(headers: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
-    """Return headers without ours and without those that the broker would act on when they are sent again."""
-    biting = (PREFIX, *capabilities.strip_prefixes)
-    marks = capabilities.death_marks
-    return {
-        name: value
-        for name, value in headers.items()
-        if name not in capabilities.strip
-        and name not in marks
-        and not name.startswith(biting)
-        and name != "original-destination"
-    }
 
 
 def _id(lineage: str, generation: int, n: int, out: Outgoing) -> str:

@@ -22,7 +22,8 @@ class SourcePauses:
 
     def __init__(self) -> None:
         self.paused: dict[Destination, dict[object, bool]] = {}  # cause -> whether it needs attention
-        self._logged: defaultdict[Destination, set[frozenset[object]]] = defaultdict(set)
+        # what a loud pause was logged for, and has not worked since
+        self.logged: defaultdict[Destination, set[frozenset[object]]] = defaultdict(set)
 
     def halt(
         self, source: Destination, cause: object, reason: str, *, loud: bool = True, of: Sequence[object] = ()
@@ -31,9 +32,9 @@ class SourcePauses:
         causes, about = self.paused.setdefault(source, {}), frozenset(of or (cause,))
         found: Sequence[Command] = ()
         if not causes or (loud and not any(causes.values())):
-            found = (PauseSource(source, reason, loud and about not in self._logged[source]),)
+            found = (PauseSource(source, reason, loud and about not in self.logged[source]),)
             if loud:
-                self._logged[source].add(about)
+                self.logged[source].add(about)
         causes[cause] = loud
         return found
 
@@ -42,7 +43,7 @@ class SourcePauses:
         causes = self.paused.get(source, {})
         if causes.pop(cause, None) is None:
             return ()
-        self._logged[source].discard(frozenset((cause,)))
+        self.logged[source].discard(frozenset((cause,)))
         if causes:
             return ()
         del self.paused[source]
@@ -50,7 +51,7 @@ class SourcePauses:
 
     def works(self, one: object) -> None:
         """Note that a target, or limbo, accepts copies, so that its next failure is logged again."""
-        for logged in self._logged.values():
+        for logged in self.logged.values():
             logged -= {about for about in logged if one in about}
 
     def causes(self, source: Destination) -> frozenset[bool]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +44,14 @@ class SourcePlan:
 
     def _under(self, policy: RedeliveryPolicy, **signed: Any) -> SourcePlan:
         return replace(self, policy=policy, signature=replace(self.signature, policy_text=policy.text, **signed))
+
+
+def plan_of_run(delivery: Delivery, plans: Mapping[Destination, SourcePlan]) -> SourcePlan:
+    """Return the plan that held for the source when the attempt began; the present one, if that is not known."""
+    if delivery.plan is None:
+        return plans[delivery.destination]
+    assert isinstance(delivery.plan, SourcePlan)
+    return delivery.plan
 
 
 def attempt_plan(delivery: Delivery) -> SourcePlan:

@@ -11,8 +11,7 @@ from ..adapter.capabilities import Capabilities
 from ..clock import Moment
 from ..message import Delivery, Destination, Past
 from . import identity
-from .hold_budget import HoldBudget
-from .ledger import CLAIM_MARGIN_US, Ledger, LedgerEntry, TrackedDelivery
+from .ledger import CLAIM_MARGIN_US, HoldBudget, Ledger, LedgerEntry, TrackedDelivery
 from .plan import NO_PAST, SourcePlan
 from .states import State
 
@@ -93,7 +92,7 @@ class TrackedDeliveries:
         ledger = self._ledgers[delivery.destination]
         known: str | None = (entry_key := identity.ledger_key(key, past))
         expected = entry_key in ledger.back
-        entry, same = _entry(ledger, entry_key, key, delivery, past)
+        entry, same = _entry(ledger, entry_key, LedgerEntry(key, past, identity.digest(delivery)), delivery)
         if entry is None:
             known = None
         else:
@@ -135,21 +134,21 @@ class TrackedDeliveries:
                 tracked.entry.transfer = None  # no retry of it is anywhere: its count can be taken over
 
 
-def _entry(ledger: Ledger, known: str, key: str, delivery: Delivery, past: Past) -> tuple[LedgerEntry | None, bool]:
+def _entry(ledger: Ledger, key: str, new: LedgerEntry, delivery: Delivery) -> tuple[LedgerEntry | None, bool]:
     """Return the ledger's entry, None if a different message holds this key; and whether it is the same message anyway.
 
-    A copy that was sent twice is the same message. A producer's duplicate is not.
+    `new` becomes the entry of a message that has none. A copy that was sent twice is the same message. A producer's
+    duplicate is not.
     """
-    digest = identity.digest(delivery)
-    entry = ledger.open(known, lambda: LedgerEntry(key, past, digest))
+    past, back = new.past, key in ledger.back
+    entry = ledger.open(key, new)
     live = entry.tracked is not None and entry.tracked.state not in (State.SETTLED, State.ABANDONED)
-    if live or entry.digest != digest:
-        return None, bool(past.lineage) and identity.same_body(entry.digest, digest)
-    back = known in ledger.back
-    if not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
-        ledger.forget(known)
-        entry = ledger.open(known, lambda: LedgerEntry(key, past, digest))
-    ledger.back.discard(known)
+    if live or entry.digest != new.digest:
+        return None, bool(past.lineage) and identity.same_body(entry.digest, new.digest)
+    if entry is not new and not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
+        ledger.forget(key)
+        entry = ledger.open(key, new)
+    ledger.back.discard(key)
     if past.failures > entry.past.failures:
         entry.past = past
     return entry, True

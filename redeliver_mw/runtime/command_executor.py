@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from ..adapter.protocol import Adapter, TransferVerdict, Verdict
-from ..clock import Clock
+from ..adapter.protocol import Adapter, OnAnswer, SupportsDelayedRelease, TransferVerdict, Verdict
+from ..clock import Clock, Moment
 from ..errors import EVENT_CODE
 from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
@@ -17,6 +18,7 @@ from ..journal.recorder import Recorder, attempt_record
 from ..message import Delivery, Destination, Outgoing
 from ..redelivery.commands import (
     CancelTimer,
+    CopyAnswered,
     Log,
     OrderUpdate,
     PauseSource,
@@ -30,8 +32,6 @@ from ..redelivery.commands import (
     StartTimer,
     TimerFired,
     TransactionAnswered,
-    copy_answered,
-    send_settlement,
 )
 from ..redelivery.copies import RetryTerms
 from ..redelivery.dispatcher import EventDispatcher
@@ -40,7 +40,7 @@ from ..redelivery.order_places import OrderPlace
 from ..telemetry.failure_log import FailureLog
 from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
 from ..telemetry.transfers import announcing_copy, announcing_settlement, announcing_transaction
-from ..timers import Timers
+from ..timers import SLACK, Cancel
 from .target_maker import TargetMaker
 from .workers import WorkerPool
 
@@ -83,6 +83,56 @@ class ReplayListener(Protocol):
     def attempt(self, attempt: RecordAttempt, /) -> None: ...  # the interceptor's lock is held
 
 
+class Timers:
+    """Waits for many tokens at once, on one timer of the adapter. Not thread-safe.
+
+    `fire(token, at)` is called once for each token whose time has come; `at` is the reading of the clock by which it
+    has. `call_later(seconds)` sets the adapter's timer, which calls `run_out`. A cancelled wait stays in the heap until
+    its time and is skipped then.
+    """
+
+    def __init__(
+        self, call_later: Callable[[float], Cancel], clock: Clock, fire: Callable[[int, Moment], None]
+    ) -> None:
+        self._call_later, self._clock, self._fire = call_later, clock, fire
+        self._heap: list[tuple[float, int]] = []
+        self._due: dict[int, float] = {}
+        self._next = float("inf")  # when the adapter's timer fires
+        self._cancel: Cancel | None = None
+
+    def wait(self, token: int, seconds: float) -> None:
+        """Fire after this many seconds; replaces an earlier wait of this token."""
+        now = self._clock.now().mono
+        due = self._due[token] = now + seconds
+        heapq.heappush(self._heap, (due, token))
+        self._arm(now)
+
+    def forget(self, token: int) -> None:
+        self._due.pop(token, None)
+
+    def run_out(self) -> None:
+        """Fire every token that is due. Called by the adapter's timer."""
+        self._next, self._cancel = float("inf"), None
+        at = self._clock.now()
+        while self._heap and self._heap[0][0] <= at.mono + SLACK:
+            due, token = heapq.heappop(self._heap)
+            if self._due.get(token) == due:
+                del self._due[token]
+                self._fire(token, at)
+        if self._heap:
+            self._arm(self._clock.now().mono)
+
+    def _arm(self, now: float) -> None:
+        """Set the adapter's timer to the earliest wait that is not cancelled."""
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        if self._heap and self._heap[0][0] < self._next:
+            if self._cancel is not None:
+                self._cancel()
+            self._next = self._heap[0][0]
+            self._cancel = self._call_later(max(0.0, self._next - now))
+
+
 class CommandExecutor:
     """Executes commands: one method for each. Called with the dispatcher's lock held; none of the methods blocks.
 
@@ -109,13 +159,10 @@ class CommandExecutor:
         self._recorder, self._consumer, self._clock = recorder, consumer, clock
         self._limbo, self._gate, self._sequencer = limbo, gate, sequencer
         self._failures, self._maker, self._telemetry = failures, maker, telemetry
+        self._announces_copies = telemetry.copy_sent is not None or telemetry.copy_answered is not None
         self.halted: dict[Destination, str] = {}
         self.replays: ReplayListener | None = None
-        self._timers = Timers(
-            lambda seconds, _: adapter.call_later(seconds, self._run_timers),
-            lambda: clock.now().mono,
-            lambda token: self._dispatcher.feed(TimerFired(token, clock.now())),
-        )
+        self._timers = Timers(lambda seconds: adapter.call_later(seconds, self._run_timers), clock, self._fire)
 
     def start(self, dispatcher: EventDispatcher) -> None:
         """Feed answers and timers to this dispatcher from now on."""
@@ -138,17 +185,22 @@ class CommandExecutor:
         with self._dispatcher.lock:
             self._timers.run_out()
 
+    def _fire(self, token: int, at: Moment) -> None:
+        self._dispatcher.feed(TimerFired(token, at))
+
     def store(self, c: PublishCopy) -> None:
         places = () if c.due_us is None else self._places_with(c)
 
         def answered(verdict: Verdict, why: str) -> None:
             if places and verdict != "ok" and self._sequencer is not None and c.out.origin is not None:
                 self._sequencer.not_noted(c.out.origin.destination, places)
-            self._dispatcher.feed(copy_answered(c, verdict, why, self._clock.now()))
+            self._dispatcher.feed(CopyAnswered(c.token, c.out.copy_id, verdict, why, self._clock.now()))
             if verdict == "refused" and c.due_us is None and self._maker is not None:
                 self._maker.refused(c.out.target)
 
-        answer = announcing_copy(self._telemetry, self._clock, c, answered)
+        answer: OnAnswer = answered
+        if self._announces_copies:
+            answer = announcing_copy(self._telemetry, self._clock, c, answered)
         if c.due_us is None:
             self._adapter.publish(c.out, answer, after=c.after)
         elif self._limbo is not None:
@@ -175,7 +227,13 @@ class CommandExecutor:
             def written() -> None:
                 self._dispatcher.feed(SettleWritten(c.token))
 
-            send_settlement(self._adapter, c, announcing_settlement(self._telemetry, self._clock, c, written))
+            then = written
+            if self._telemetry.settled is not None:
+                then = announcing_settlement(self._telemetry.settled, self._clock, c, written)
+            if c.marks is None:
+                self._adapter.settle(((c.delivery, c.settlement),), written=then)
+            else:
+                cast(SupportsDelayedRelease, self._adapter).postpone(c.delivery, c.marks, c.after, written=then)
 
         if c.settlement == "accepted" and not c.returns:
             return self.without_its_place(c.delivery, send)

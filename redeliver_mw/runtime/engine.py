@@ -37,7 +37,6 @@ from ..journal.recorder import Hook, Recorder, RecordSink
 from ..message import Delivery, Destination
 from ..policy import RedeliveryPolicy
 from ..redelivery import ledger
-from ..redelivery.delays import schedules_at_once
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.plan import SourcePlan
@@ -221,7 +220,7 @@ class Engine:
     def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
         ledgers = self._ledgers(plans)
         adapter = self.adapter
-        wait = adapter.schedule_wait if isinstance(adapter, SupportsScheduleWait) else schedules_at_once
+        wait = adapter.schedule_wait if isinstance(adapter, SupportsScheduleWait) else None
         interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16], wait)
         consumer_info = ConsumerInfo(
             self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind

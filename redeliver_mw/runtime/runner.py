@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,17 +86,16 @@ class Runner:
         self._executor = CommandExecutor(
             adapter, pools, recorder, consumer, clock, limbo, gate, sequencer, failures, maker, telemetry
         )
-        self._dispatcher = EventDispatcher(interceptor.feed, self._executor, self._fed)
+        self._dispatcher = EventDispatcher(interceptor.feed, self._executor, None if gate is None else gate.fed)
         self._executor.start(self._dispatcher)
         if sequencer is not None:
             sequencer.start(self)
-        self.feed = self._dispatcher.feed
-        self._lock = self._dispatcher.lock
+        self.feed, self.awaits = self._dispatcher.feed, interceptor.awaits
+        self._lock, self._idle = self._dispatcher.lock, self._dispatcher.idle
         self._live: set[int] = set()
         self.running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
         self._send_rules = SendRules(adapter.capabilities, limbo is not None)
         self._jmsjca = JmsjcaProperties()
-        self._quiet = threading.Condition(self._lock)
         # None unless a sink wants to know
         self._run_begins, self._run_ended, self._handled = telemetry.run_begins, telemetry.run_ended, telemetry.handled
         self._run_cancelled, self._healthy_run_ended = telemetry.run_cancelled, telemetry.healthy_run_ended
@@ -201,10 +199,6 @@ class Runner:
 
     # -- what the gate lets through, on its thread --------------------------------------------------
 
-    def awaits(self, delivery: Delivery, /) -> bool:
-        """Return whether a delivery has a past although nothing on it says so."""
-        return self._interceptor.awaits(delivery)
-
     def admit(self, batch: Sequence[Delivery], /) -> None:
         """Let the interceptor have deliveries with a past."""
         for delivery in batch:
@@ -260,7 +254,7 @@ class Runner:
             self.ended(delivery, error, counted=counted)
 
     def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
-        if self._jmsjca:
+        if self._jmsjca.begun:
             self._listen(delivery)
         sends, delivery.outbox = close_outbox(delivery), CLOSED
         if error is not None:
@@ -332,16 +326,10 @@ class Runner:
         if self._run_cancelled is not None and delivery.outbox not in (None, CLOSED):  # its run had begun
             self._run_cancelled(delivery)
         delivery.outbox = CLOSED
-        if self._jmsjca:
+        if self._jmsjca.begun:
             self._jmsjca.ended(delivery)
         self.feed(NotRun(delivery, self._clock.now()))
         self._is_over(delivery)
-
-    def _fed(self) -> None:
-        if self._gate is not None:
-            self._gate.fed()
-        if self.stopping:
-            self._quiet.notify_all()
 
     # -- stopping ---------------------------------------------------------------------
 
@@ -365,7 +353,7 @@ class Runner:
         deadline = time.monotonic() + timeout
         with self._lock:
             while (left := self.busy) and not self._hurried and (rest := deadline - time.monotonic()) > 0:
-                self._quiet.wait(min(rest, 0.5))
+                self._idle.wait(min(rest, 0.5))
             return left
 
     def hurry(self) -> None:
@@ -379,4 +367,4 @@ class Runner:
 
     def _nudge(self) -> None:
         with self._lock:
-            self._quiet.notify_all()
+            self._idle.notify_all()

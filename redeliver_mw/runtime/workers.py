@@ -17,7 +17,7 @@ from contextvars import Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..context import reset, set_delivery
+from ..context import in_hand
 from ..errors import Undecodable
 from ..message import Delivery
 from .handler import HandlerSpec
@@ -145,14 +145,14 @@ class WorkerPool:
             return self._run_batch(self._gather(delivery))
         if not self._listener.begin(delivery):
             return
-        token = set_delivery(delivery)
+        token = in_hand.set(delivery)
         try:
             self._call(self._arguments(delivery))
         except BaseException as error:
-            reset(token)
+            in_hand.reset(token)
             self._listener.ended(delivery, error)
         else:
-            reset(token)
+            in_hand.reset(token)
             self._listener.ended(delivery, None)
 
     def _run_batch(self, batch: DeliveryBatch) -> None:
@@ -214,6 +214,7 @@ class InlinePool(WorkerPool):
 
     def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
         super().__init__(spec, listener)
+        self._is_async = spec.is_async
         self._busy = False
 
     def _wake(self, n: int) -> None:
@@ -227,7 +228,7 @@ class InlinePool(WorkerPool):
             self._busy = False
 
     def _call(self, arguments: tuple[Any, ...]) -> None:
-        if not self.spec.is_async:
+        if not self._is_async:
             return super()._call(arguments)
         with asyncio.Runner() as runner:
             runner.run(self.spec.fn(*arguments))
@@ -262,7 +263,7 @@ class PullPool(WorkerPool):
 
     def enter(self, delivery: Delivery) -> None:
         """Make the delivery the one that `current_delivery()` returns."""
-        self._in_hand[delivery] = set_delivery(delivery)
+        self._in_hand[delivery] = in_hand.set(delivery)
 
     def done(self, delivery: Delivery, error: BaseException | None) -> None:
         self._take(delivery)
@@ -276,7 +277,7 @@ class PullPool(WorkerPool):
 
     def _take(self, delivery: Delivery) -> None:
         if (token := self._in_hand.pop(delivery, None)) is not None:
-            reset(token)
+            in_hand.reset(token)
 
 
 class LoopThread:
@@ -341,11 +342,11 @@ class AsyncPool(WorkerPool):
             return await self._run_batch_async(self._gather(delivery))
         if not self._listener.begin(delivery):
             return
-        token = set_delivery(delivery)
+        token = in_hand.set(delivery)
         try:
             await self.spec.fn(*self._arguments(delivery))
         except BaseException as error:
-            reset(token)
+            in_hand.reset(token)
             ours = isinstance(error, asyncio.CancelledError) and self.stopping
             if ours:
                 self._listener.cancelled(delivery)
@@ -354,7 +355,7 @@ class AsyncPool(WorkerPool):
             if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
                 return  # a failure like any other; the loop continues
         else:
-            reset(token)
+            in_hand.reset(token)
             self._listener.ended(delivery, None)
 
     async def _run_batch_async(self, batch: DeliveryBatch) -> None:

@@ -23,12 +23,12 @@ import logging
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..errors import EVENT_CODE, ConfigError
-from ..redaction import trim_utf8, visible
+from ..redaction import one_line, trim_utf8, visible
 from ..redelivery.commands import RecordAttempt
 
 __all__ = ["FIELDS", "FailureLog", "log_failures_option"]
@@ -129,9 +129,9 @@ class FailureLog:
                 traceback = self._traceback(c, level, now)
         if number <= LINES:
             self._summarise(now)
-            fields = _fields(c)
+            line, fields = _line(c)
             event = "message-dead-lettered" if c.outcome == "dead_lettered" else "attempt-failed"
-            _write(level, event, _line(c, fields), fields, traceback)
+            _write(level, event, line, fields, traceback)
         elif later is not None and waits is not None:
             later(waits, lambda: self._due(later))
 
@@ -143,7 +143,7 @@ class FailureLog:
         if now < self._traced.get(failure.fingerprint, -math.inf) + TRACEBACK_EVERY:
             return ""
         _remember(self._traced, failure.fingerprint, now)
-        return visible(failure.text.rstrip("\n"), lines=True)
+        return failure.text.rstrip("\n")
 
     # -- summaries --------------------------------------------------------------------------------
 
@@ -205,22 +205,40 @@ def _level(c: RecordAttempt) -> int:
 # -- lines ----------------------------------------------------------------------------------------
 
 
-def _line(c: RecordAttempt, fields: Mapping[str, Any]) -> str:
-    """Return the line that expresses the fields of the log record in words."""
-    message_id = fields.get("message_id")
-    message = f"message {_one_line(message_id, ID_BYTES)}" if message_id else "a message"
-    failed = "" if c.failure is None else " failed"
-    error = "" if c.failure is None else f": {_one_line(c.failure.type, ID_BYTES)}"
-    if c.failure is not None and c.failure.message:
-        error += f": {_one_line(c.failure.message, ERROR_BYTES)}"
-    return f"{fields['source']}: {message}{failed}, F={c.past.failures}: {_outcome(c, fields)}{error}"
+def _line(c: RecordAttempt) -> tuple[str, dict[str, Any]]:
+    """Return the line of an attempt, and the fields of the log record that the line expresses in words."""
+    source, message_id, targets = str(c.delivery.destination), c.delivery.message_id, list(map(str, c.targets))
+    message = f"message {one_line(message_id, ID_BYTES)}" if message_id else "a message"
+    fields: dict[str, Any] = {
+        "source": source,
+        "message_id": message_id,
+        "failures": c.past.failures,
+        "outcome": c.outcome,
+        "reason": c.reason or None,
+        "delay": c.delay,
+        "mechanism": c.mechanism,
+        "targets": targets or None,
+    }
+    error = ""
+    if c.failure is not None:
+        message += " failed"
+        error = f": {one_line(c.failure.type, ID_BYTES)}"
+        if c.failure.message:
+            error += f": {one_line(c.failure.message, ERROR_BYTES)}"
+        fields |= {
+            "error_type": c.failure.type,
+            "error": trim_utf8(c.failure.message, ERROR_BYTES),
+            "fingerprint": c.failure.fingerprint,
+        }
+    line = f"{source}: {message}, F={c.past.failures}: {_outcome(c, targets)}{error}"
+    return line, {name: value for name, value in fields.items() if value is not None}
 
 
-def _outcome(c: RecordAttempt, fields: Mapping[str, Any]) -> str:
+def _outcome(c: RecordAttempt, targets: Sequence[str]) -> str:
     """Return the outcome with its delay, its targets and its reason, as far as there are any."""
     text = c.outcome.replace("_", "-")
-    if c.targets:
-        text += f" to {', '.join(fields['targets'])}"
+    if targets:
+        text += f" to {', '.join(targets)}"
     if c.delay is not None:
         text += f" after {c.delay:.3g} s" if c.delay < 1000 else f" after {c.delay:.0f} s"
     why = ", ".join(word for word in (c.reason, c.mechanism) if word)
@@ -230,39 +248,15 @@ def _outcome(c: RecordAttempt, fields: Mapping[str, Any]) -> str:
 def _summary(second: _Second, left_out: int) -> str:
     what = "dead letters" if second.level == logging.ERROR else "failures"
     error = (
-        f" with {_one_line(second.error_type, ID_BYTES)} (fingerprint {second.fingerprint})"
+        f" with {one_line(second.error_type, ID_BYTES)} (fingerprint {second.fingerprint})"
         if second.fingerprint
         else ""
     )
     return f"{left_out} more {what}{error} were left out of the log within one second"
 
 
-def _fields(c: RecordAttempt) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "source": str(c.delivery.destination),
-        "message_id": c.delivery.message_id,
-        "failures": c.past.failures,
-        "outcome": c.outcome,
-        "reason": c.reason or None,
-        "delay": c.delay,
-        "mechanism": c.mechanism,
-        "targets": [str(target) for target in c.targets] or None,
-    }
-    if c.failure is not None:
-        fields |= {
-            "error_type": c.failure.type,
-            "error": trim_utf8(c.failure.message, ERROR_BYTES),
-            "fingerprint": c.failure.fingerprint,
-        }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _one_line(text: str, most: int) -> str:
-    """Return `text` without anything that could begin another line or move a terminal's cursor."""
-    return trim_utf8("".join(c if c.isprintable() else " " for c in text[: 2 * most]), most)
-
-
 def _write(level: int, event: str, text: str, fields: dict[str, Any], traceback: str = "") -> None:
     record = log.makeRecord(log.name, level, __file__, 0, text, (), None, extra=fields | {EVENT_CODE: event})
-    record.exc_text = traceback or None  # where every formatter looks for a traceback that was already made into text
+    if traceback:  # where every formatter looks for a traceback that was already made into text
+        record.exc_text = visible(traceback, lines=True)
     log.handle(record)

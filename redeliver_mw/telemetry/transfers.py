@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Announces copies and settlements: what was handed over, and when it was answered or written.
 
-Each function takes the callback that waits for the answer, and returns the one to hand over in its place; without a
-sink for these moments that is the same callback.
+Each function takes the callback that waits for the answer, and returns the one to hand over in its place. Without a
+sink for these moments the functions need not be called.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def announcing_transaction(
 
 
 def announcing_settlement(
-    hook: TelemetryHook, clock: Clock, c: Settle, written: Callable[[], None]
+    settled: Callable[..., None], clock: Clock, c: Settle, written: Callable[[], None]
 ) -> Callable[[], None]:
-    """Return a callback that announces, when a settlement is written, how long that took, and then calls `written`."""
-    settled = hook.settled
-    if settled is None:
-        return written
+    """Return a callback that announces, when a settlement is written, how long that took, and then calls `written`.
+
+    `settled` is the hook's.
+    """
     begun = clock.now().mono
 
     def announce() -> None:

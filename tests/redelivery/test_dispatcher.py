@@ -15,7 +15,7 @@ from redeliver_mw.redelivery.dispatcher import EventDispatcher
 
 
 class Hands:
-    """Notes what it is told to say, and feeds what a text asks for."""
+    """Notes what it is told to say, and feeds what a text asks for. No other command is given here."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -27,6 +27,8 @@ class Hands:
         if c.text == "say 1" and self.feeder is not None:
             self.feeder.feed(SettleWritten(2))
         self.said.append(c.text)
+
+    run = wait = forget = store = transact = settle = record = halt = resume = place = None
 
 
 def feeder(decide: Any, fed: Any = None) -> tuple[EventDispatcher, Hands]:
@@ -55,18 +57,12 @@ def test_a_fault_is_logged_and_the_next_input_is_taken(caplog: pytest.LogCapture
 
 
 def test_who_waits_is_woken_under_the_lock_once_nothing_more_is_waiting() -> None:
-    woken = threading.Event()
-
-    def wake() -> None:
-        condition.notify_all()
-        woken.set()
-
-    feed, hands = feeder(by_token, wake)
-    condition = threading.Condition(feed.lock)
-    with condition:
+    fed = threading.Event()
+    feed, hands = feeder(by_token, fed.set)
+    with feed.idle:
         thread = threading.Thread(target=feed.feed, args=(SettleWritten(1),))
         thread.start()
-        assert condition.wait_for(woken.is_set, timeout=10.0)
+        assert feed.idle.wait_for(fed.is_set, timeout=10.0)
     thread.join()
     assert len(hands.said) == 4
 

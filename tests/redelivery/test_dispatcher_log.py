@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from redeliver_mw.redelivery.commands import CommandHandler
 from redeliver_mw.redelivery.dispatcher import EventDispatcher
 
 
@@ -20,8 +22,7 @@ def decide(_: object) -> Sequence[Any]:
 
 
 def test_a_fault_is_logged_without_secrets_and_escapes(caplog: pytest.LogCaptureFixture) -> None:
-    hands: Any = None
-    dispatcher = EventDispatcher(decide, hands)
+    dispatcher = EventDispatcher(decide, Mock(spec=CommandHandler))
     event: Any = "event"
     dispatcher.feed(event)
     assert "a fault while str was dealt with" in caplog.text

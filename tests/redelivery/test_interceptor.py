@@ -21,6 +21,7 @@ from redeliver_mw.redelivery.commands import (
     Arrived,
     CancelTimer,
     Command,
+    CopyAnswered,
     GenerationLost,
     HandlerFailed,
     HandlerSucceeded,
@@ -38,10 +39,9 @@ from redeliver_mw.redelivery.commands import (
     StopRequested,
     TimerFired,
     TransactionAnswered,
-    copy_answered,
 )
 from redeliver_mw.redelivery.copies import Provenance
-from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait, schedules_at_once
+from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait
 from redeliver_mw.redelivery.headers import iso
 from redeliver_mw.redelivery.identity import digest, ledger_key, message_key, twin_key
 from redeliver_mw.redelivery.interceptor import Interceptor
@@ -64,7 +64,7 @@ class Core:
         policy: RedeliveryPolicy | None = None,
         ways: DelayOptions = HOLD,
         ledger: MemoryLedger | None = None,
-        schedule_wait: ScheduleWait = schedules_at_once,
+        schedule_wait: ScheduleWait | None = None,
         **broker: Any,
     ) -> None:
         policy = policy or RedeliveryPolicy(3, 5.0, ["queue:DLQ.$", "queue:audit"])
@@ -105,7 +105,7 @@ class Core:
         return self.feed(TimerFired(wait.token, self.at))
 
     def answer(self, store: PublishCopy, word: str = "ok", why: str = "") -> Sequence[Command]:
-        return self.feed(copy_answered(store, cast(Verdict, word), why or word, self.at))
+        return self.feed(CopyAnswered(store.token, store.out.copy_id, cast(Verdict, word), why or word, self.at))
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [c for c in self.said if isinstance(c, kind)]
@@ -1201,7 +1201,7 @@ def crashed(core: Core, d: Delivery, failures: int = 0) -> Delivery:
     key = message_key(d, Past())
     assert key is not None
     entry = LedgerEntry(key, Past(failures=failures), digest(d), crashed=True)
-    core.ledger.open(ledger_key(key, Past()), lambda: entry)
+    core.ledger.open(ledger_key(key, Past()), entry)
     d.redelivered = True
     return d
 
@@ -1373,37 +1373,40 @@ def test_where_returns_are_not_marked_an_identical_message_takes_over_what_went_
 def test_a_message_without_an_id_that_a_process_died_of_counts_that_crash() -> None:
     core, d = Core(LONG), nameless(1, True)
     twin = twin_key(d, core.interceptor._deliveries.capabilities)
-    core.ledger.open(f"{twin}/0/0", lambda: LedgerEntry(twin, Past(), digest(d), crashed=True))
+    core.ledger.open(f"{twin}/0/0", LedgerEntry(twin, Past(), digest(d), crashed=True))
     core.arrive(d)
     assert d.past.failures == 1
     assert core.the(RecordAttempt).reason == "crashed"
 
 
-class Listening(MemoryLedger):
-    ended = 0
-
-    def over(self, key: str, /) -> None:
-        self.ended += 1
+def stored_ledger() -> MemoryLedger:
+    """Return a ledger that notes for a database which entries have changed."""
+    ledger = MemoryLedger()
+    ledger.changed = {}
+    return ledger
 
 
 def test_the_ledger_hears_that_a_message_is_over_when_its_settle_is_written_and_not_before() -> None:
-    ledger = Listening()
+    ledger = stored_ledger()
     core, d = Core(RedeliveryPolicy(1, 5.0, "queue:audit"), ledger=ledger), delivery()
     core.fail(d)
     core.answer(core.the(PublishCopy))
-    assert (core.the(Settle).settlement, ledger.ended) == ("accepted", 0)
+    assert core.the(Settle).settlement == "accepted"
+    assert ledger.changed is not None
+    assert list(ledger.changed.values()) == [False]
     core.feed(SettleWritten(core.the(Settle).token))
-    assert ledger.ended == 1
+    assert list(ledger.changed.values()) == [True]
 
 
 def test_the_ledger_keeps_what_was_given_back() -> None:
-    ledger = Listening()
+    ledger = stored_ledger()
     core, d = Core(ways=NACK, ledger=ledger), delivery()
     core.fail(d)
     core.due(core.the(StartTimer))
     assert core.the(Settle).settlement == "released"
     core.feed(SettleWritten(core.the(Settle).token))
-    assert ledger.ended == 0
+    assert ledger.changed is not None
+    assert list(ledger.changed.values()) == [False]
 
 
 def test_an_uncounted_failure_is_delayed_and_recorded_with_its_reason() -> None:

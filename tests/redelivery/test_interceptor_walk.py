@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from redeliver_mw.adapter.capabilities import Capabilities, ScheduleRange
+from redeliver_mw.adapter.protocol import Verdict
 from redeliver_mw.clock import Moment
 from redeliver_mw.failure import Failure
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
@@ -140,23 +141,23 @@ class PlainLedger:
     def __init__(self) -> None:
         self.entries: dict[str, LedgerEntry] = {}
         self.back: set[str] = set()
+        self.changed: dict[str, bool] = {}
 
     def find(self, key: str, /) -> LedgerEntry | None:
         return self.entries.get(key)
 
-    def open(self, key: str, make: Any, /) -> LedgerEntry:
-        if key not in self.entries:
-            self.entries[key] = make()
-        return self.entries[key]
+    def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry:
+        return self.entries.setdefault(key, new)
 
     def forget(self, key: str, /) -> None:
         self.entries.pop(key, None)
         self.back.discard(key)
 
-    def save(self, key: str, /) -> None: ...
-
-    def over(self, key: str, /) -> None:
-        assert key not in self.entries or self.entries[key].done
+    def check(self) -> None:
+        """Check that no entry is over whose end is not decided; called after each input."""
+        while self.changed:
+            key, over = self.changed.popitem()
+            assert not over or key not in self.entries or self.entries[key].done
 
 
 @dataclass(eq=False)
@@ -282,7 +283,7 @@ class World:
         self.bad_answers -= word != "ok"
         if word in ("ok", "silent"):
             self.keep(origin, out)
-        self.feed(CopyAnswered(token, copy_id, word == "ok", word, self.at, word == "silent", word == "unfit"))
+        self.feed(CopyAnswered(token, copy_id, cast(Verdict, word), word, self.at))
 
     def moved(self, token: int, verdict: Any) -> None:
         """A lost transaction was committed or not, which its loss has decided; an abandoned one was not."""
@@ -335,7 +336,9 @@ class World:
     ready: dict[str, float] = field(default_factory=dict)
 
     def feed(self, x: Any) -> None:
-        for c in self.interceptor.feed(x):
+        commands = self.interceptor.feed(x)
+        self.ledger.check()
+        for c in commands:
             self.carry_out(c)
 
     def carry_out(self, c: Command) -> None:

@@ -199,10 +199,10 @@ def entry(name: str = "L") -> LedgerEntry:
 
 def test_a_ledger_keeps_what_was_used_last_and_is_bounded() -> None:
     ledger = MemoryLedger(size=2)
-    first = ledger.open("a", entry)
-    ledger.open("b", entry)
-    assert ledger.open("a", entry) is first
-    ledger.open("c", entry)
+    first = ledger.open("a", entry())
+    ledger.open("b", entry())
+    assert ledger.open("a", entry()) is first
+    ledger.open("c", entry())
     assert ledger.find("b") is None
     assert ledger.find("a") is first
     assert len(ledger) == 2

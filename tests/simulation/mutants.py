@@ -42,7 +42,7 @@ MUTANTS = (
         "swap settle and publish",
         "redelivery/effects.py",
         "        for out in missing:\n            if (sender :=",
-        '        self._commands.append(Settle(tracked.token, tracked.delivery, "accepted"))\n'
+        '        self.commands.append(Settle(tracked.token, tracked.delivery, "accepted"))\n'
         "        for out in missing:\n            if (sender :=",
     ),
     Mutant(
@@ -57,7 +57,12 @@ MUTANTS = (
         "            self.step(tracked, Signal.UNCOPYABLE)\n",
         "            tracked.state = State.MOVING\n            self.step(tracked, Signal.COMPLETE)\n",
     ),
-    Mutant("settle on timeout", "redelivery/effects.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
+    Mutant(
+        "settle on timeout",
+        "redelivery/effects.py",
+        '        if x.verdict == "ok":\n            tracked.confirmed',
+        '        if x.verdict in ("ok", "silent"):\n            tracked.confirmed',
+    ),
     Mutant(
         "count prefetch as failure",
         "redelivery/interceptor.py",

@@ -24,7 +24,7 @@ from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any, Unpack
 
-from redeliver_mw.context import reset, set_delivery
+from redeliver_mw.context import in_hand
 from redeliver_mw.dropin import ACK, CallbackRun, DropinKeywords, DropinOptions, Requeued, because_of
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Delivery, Destination
@@ -53,14 +53,14 @@ class PulledMessage:
         """Method, properties and body, as a callback would see them."""
         if self._run is not None:
             self._run.inside, self._run.before = True, sys.exc_info()[1]
-            self._token = set_delivery(self._run.delivery)
+            self._token = in_hand.set(self._run.delivery)
         return self._shown
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         run, runner = self._run, self._runner
         if run is None or runner is None:
             return False
-        reset(self._token)
+        in_hand.reset(self._token)
         if error is not None and not isinstance(error, Exception):
             runner.leave(run)
             return False
