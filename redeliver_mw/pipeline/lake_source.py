@@ -167,7 +167,9 @@ class LakeReader(DataSourceReader):
             needed.add(by)
         for batch in found.iter_batches(batch_size=_ROWS, columns=sorted(needed)):
             rows = self._selected(batch, part, by)
-            yield pa.RecordBatch.from_arrays([_column(rows, one, part.path) for one in self._columns], schema=self._columns)
+            yield pa.RecordBatch.from_arrays(
+                [_column(rows, one, part.path) for one in self._columns], schema=self._columns
+            )
 
     def _by(self) -> str:
         return _INSTANTS.get(self._table, _DAY)
@@ -271,13 +273,17 @@ def _narrowed(spared: TimeRange, given: Filter, by: str | None) -> TimeRange:
         return spared
     values = list(given.value) if isinstance(given, In) else [given.value]
     if given.attribute == (by,) and values and all(type(value) is int for value in values):
-        first, last = min(values), max(values)
+        first, end = min(values), max(values) + 1
     elif given.attribute == ("dt",) and values and all(type(value) is date for value in values):
-        first, last = micros(min(values)), micros(max(values)) + DAY_US - 1
+        first, end = micros(min(values)), micros(max(values)) + DAY_US
     else:
         return spared
-    since: int | None = None if isinstance(given, LessThan | LessThanOrEqual) else first
-    until: int | None = None if isinstance(given, GreaterThan | GreaterThanOrEqual) else last + 1
+    since: int | None = end if isinstance(given, GreaterThan) else first
+    until: int | None = first if isinstance(given, LessThan) else end
+    if isinstance(given, LessThan | LessThanOrEqual):
+        since = None
+    elif isinstance(given, GreaterThan | GreaterThanOrEqual):
+        until = None
     return TimeRange(_most(spared.since_us, since, max), _most(spared.until_us, until, min))
 
 

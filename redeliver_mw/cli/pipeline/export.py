@@ -47,8 +47,6 @@ def export(lake: LakeFolder, delta: Delta = False, as_json: Json = False) -> Non
             )
             for one in done.tables
         ]
-        print_table(
-            ("table", "location", "version", "rows", "files", "added", "removed"), rows, right={2, 3, 4, 5, 6}
-        )
+        print_table(("table", "location", "version", "rows", "files", "added", "removed"), rows, right={2, 3, 4, 5, 6})
     for note in done.notes:
         print(f"note: {note}", file=sys.stderr)

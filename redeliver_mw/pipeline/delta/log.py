@@ -283,14 +283,13 @@ def _require_ours(files: Files, folder: str, found: DeltaTable) -> None:
 
 def _place(files: Files, folder: str) -> str:
     place = files.url(folder)
-    if files.is_folder:
-        if "%" in place:
-            raise ConfigError(
-                "the package deltalake cannot use a path with a percent sign",
-                where=place,
-                cure="Move the lake to a folder without one: all paths in it are relative",
-                code="path-not-usable",
-            )
+    if files.is_folder and "%" in place:
+        raise ConfigError(
+            "the package deltalake cannot use a path with a percent sign",
+            where=place,
+            cure="Move the lake to a folder without one: all paths in it are relative",
+            code="path-not-usable",
+        )
     return place
 
 
