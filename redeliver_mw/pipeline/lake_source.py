@@ -47,6 +47,7 @@ from .files import files_at
 from .lake.lake import Lake
 from .lake.table_files import TABLES, files_of, letter_files, looked_again
 from .manifests import DataFile
+from .pushed_filters import PushedFilters
 from .time_range import DAY_US, TimeRange, day_of, micros, span, whole_days
 
 _WHERE: Final = "redeliver"
@@ -99,6 +100,7 @@ class LakeSource(DataSource):
         if not place:
             raise ConfigError("no lake", where=_WHERE, cure='Write .load("lake"), with its path', code="option-value")
         columns = _columns_of(schema, table)
+        place = files_at(place).url()  # executors have other working folders
         return LakeReader(place, table, columns, _range(table, self.options.get("since"), self.options.get("until")))
 
     def _table(self) -> str:
@@ -119,9 +121,7 @@ class LakeReader(DataSourceReader):
     def __init__(self, place: str, table: str, columns: pa.Schema, wanted: TimeRange) -> None:
         self._place, self._table, self._columns, self._wanted = place, table, columns, wanted
         self._spared = TimeRange()
-        # If its setting is off, Spark refuses a reader with a method `pushFilters` instead of ignoring the method.
-        # Spark looks at `__func__`, and calls it.
-        vars(self)["pushFilters"] = _Offered(self._push)
+        vars(self)["pushFilters"] = PushedFilters(self._push)
 
     def _push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Note which files no row of the result can be in, and return all conditions: Spark evaluates them as well."""
@@ -186,18 +186,6 @@ class LakeReader(DataSourceReader):
             again = pa.array(sorted(part.without), pa.string())
             rows = rows.filter(pc.invert(pc.is_in(rows.column("dl_id"), value_set=again)))
         return rows
-
-
-class _Offered:
-    """Is called by Spark as `pushFilters`, in place of the method that every reader inherits."""
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, push: Callable[[Sequence[Filter]], Iterable[Filter]]) -> None:
-        self._push = push
-
-    def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        return self._push(filters)
 
 
 def _range(table: str, since: str | None, until: str | None) -> TimeRange:

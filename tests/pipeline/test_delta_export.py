@@ -23,7 +23,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError
 from redeliver_mw.pipeline.arrow_schemas import arrow_schema
 from redeliver_mw.pipeline.delta import export as exporting
-from redeliver_mw.pipeline.delta.export import Exported, ExportedTable, export, folder_of
+from redeliver_mw.pipeline.delta.export import DeltaExport, ExportedTable, export, folder_of
 from redeliver_mw.pipeline.delta.log import FOLDER, LogFile, files_named, update
 from redeliver_mw.pipeline.draining.manifests import read_all, to_json
 from redeliver_mw.pipeline.draining.rows import LETTERS
@@ -53,11 +53,11 @@ def full(lake: Lake) -> Lake:
     return lake
 
 
-def by_name(done: Exported) -> dict[str, ExportedTable]:
+def by_name(done: DeltaExport) -> dict[str, ExportedTable]:
     return {one.table: one for one in done.tables}
 
 
-def changes(done: Exported) -> dict[str, tuple[int, int]]:
+def changes(done: DeltaExport) -> dict[str, tuple[int, int]]:
     """How many files were added and removed, of the tables that have changed."""
     return {one.table: (one.added, one.removed) for one in done.tables if one.added or one.removed}
 
@@ -294,7 +294,7 @@ def test_of_two_writers_of_one_log_the_later_begins_again(lake: Lake) -> None:
 def test_letters_that_are_forgotten_during_an_export_are_not_in_its_log(
     full: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = exporting.update
+    original = update
 
     def forget_once(*args: Any) -> Any:
         done = original(*args)

@@ -29,6 +29,7 @@ from redeliver_mw.pipeline.draining.manifests import read_all, to_json
 from redeliver_mw.pipeline.lake.table_files import files_of
 from redeliver_mw.pipeline.lake_source import LakePartition, LakeReader, LakeSource
 from redeliver_mw.pipeline.schemas import MARTS
+from tests.pages import FENCE
 from tests.pipeline.drained import DAY, NOON, letter, put
 from tests.pipeline.journals import SECOND, START_US
 from tests.pipeline.written_lakes import any_rows, put_events, put_marts
@@ -36,6 +37,7 @@ from tests.pipeline.written_lakes import any_rows, put_events, put_marts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "open-tables.md"
 PUSH = "spark.sql.python.filterPushdown.enabled"
 A_DAY = DAY // SECOND  # the number of the first record of the second day
 DAYS = [f"dt=2026-11-0{number}" for number in (1, 2, 3)]
@@ -120,7 +122,8 @@ def test_every_program_reads_the_same_rows(spark: SparkSession, place: Path, tab
     files = [str(place / file.path) for file in files_of(Lake(place), table)]
     assert as_sets(pl.scan_parquet(files, hive_partitioning=table == "events").collect().to_dicts(), table) == wanted
     hive = f"hive_partitioning = {str(table == 'events').lower()}"
-    parquet = duckdb.sql(f"SELECT * FROM read_parquet({files}, {hive})").to_arrow_table().to_pylist()
+    with duckdb.connect() as connection:
+        parquet = connection.execute(f"SELECT * FROM read_parquet({files}, {hive})").to_arrow_table().to_pylist()
     assert as_sets(parquet, table) == wanted
 
 
@@ -297,3 +300,27 @@ def test_an_error_reaches_a_notebook_with_its_cure(spark: SparkSession, tmp_path
     with pytest.raises(Exception, match=r"no lake is here: _lake\.json is missing") as caught:
         source(spark, tmp_path).collect()
     assert type(caught.value).__module__.startswith("pyspark.")
+
+
+# The page
+
+
+def test_the_programs_of_the_page_read_the_lake(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.parent)
+    known: dict[str, dict[str, Any]] = {}
+    for block in FENCE.finditer(PAGE.read_text()):
+        language, _, program = block["info"].strip().partition(" ")
+        if language == "py":
+            text = block["text"].replace('load("lake")', f'load("{place}")')  # Spark was started elsewhere
+            exec(text, known.setdefault(program, {}))
+    found = known["spark"]
+    assert [tuple(one) for one in found["failed"].collect()] == [("orders", 2)]
+    assert [one["dl_id"] for one in found["letters"].select("dl_id").collect()] == ["b1"]
+    assert found["waste"].count() == 2
+    assert [tuple(one) for one in found["by_queue"].collect()] == [("DLQ.orders", "exhausted", 5)]
+    assert known["duckdb"]["found"] == [("orders", 2)]
+    assert known["polars"]["by_queue"].rows() == [("DLQ.orders", 5)]
+    assert known["polars"]["waste"].height == 2
+    known["duckdb"]["connection"].close()

@@ -32,7 +32,7 @@ def forget(
     """Remove drained dead letters that died before a day, or only their bodies. They are nowhere else."""
     from ...pipeline import Lake
     from ...pipeline.delta.log import has_log
-    from ...pipeline.lake.retention import TABLE
+    from ...pipeline.draining.staging import TABLE
     from ...pipeline.lake.retention import forget as forget_letters
 
     found = forget_letters(lake, before, bodies_only=bodies, execute=execute)

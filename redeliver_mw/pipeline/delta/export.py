@@ -64,7 +64,7 @@ class ExportedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class DeltaExport:
     """Lists the tables that have a Delta log now; `notes` say what is not in them, and why."""
 
     tables: list[ExportedTable] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Wanted:
     note: str | None = None
 
 
-def export(lake: Lake | str | os.PathLike[str]) -> Exported:
+def export(lake: Lake | str | os.PathLike[str]) -> DeltaExport:
     """Let the Delta logs of events, dead letters and marts name the files that the lake names now.
 
     One export works at a time in a folder; in a bucket a second one that is overtaken begins again. Raises MissingExtra
@@ -103,7 +103,7 @@ def export(lake: Lake | str | os.PathLike[str]) -> Exported:
                 notes[table] = found[1]
         if not tables and not notes and missing is not None:
             raise missing
-    return Exported(list(tables.values()), list(dict.fromkeys(notes.values())))
+    return DeltaExport(list(tables.values()), list(dict.fromkeys(notes.values())))
 
 
 def folder_of(table: str) -> str:

@@ -22,6 +22,8 @@ from .lake_format import COMPACT
 from .mart_set import MAKE_THEM, current, pointer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .lake import Lake
 
 DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
@@ -89,7 +91,7 @@ def looked_again(lake: Lake, drained: Sequence[DataFile], looked: Sequence[DataF
     return {path: found for path, found in again.items() if found}
 
 
-def _ids(lake: Lake, file: DataFile) -> object:
+def _ids(lake: Lake, file: DataFile) -> pa.Array:
     import pyarrow.parquet as pq
 
     with lake.files.open(file.path) as source:
