@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
@@ -34,7 +36,7 @@ from redeliver_mw.pipeline.schemas import DEAD_LETTERS, EVENTS
 from tests.disks import small_disk_at
 from tests.pipeline.drained import DAY, NOON, letter, put
 from tests.pipeline.journals import DAY as DAY_US
-from tests.pipeline.journals import SECOND
+from tests.pipeline.journals import SECOND, START_US
 from tests.pipeline.s3_server import BUCKET, KEY, SECRET, config, environment, s3_server
 from tests.pipeline.written_lakes import put_events, put_marts
 
@@ -131,6 +133,16 @@ def test_statistics_let_a_reader_spare_files(full: Lake) -> None:
         count: (file.min_us, file.max_us) for count, file in files.items()
     }
     assert len(table.file_uris(file_pruning_predicate=[("dt", "=", "2026-11-02")])) == 1
+
+
+def test_conditions_on_columns_without_statistics_find_all_rows(full: Lake) -> None:
+    export(full)
+    events = DeltaTable(full.files.url("events")).to_pyarrow_dataset()
+    assert len(events.to_table(filter=ds.field("outcome") == "redelivered")) == 2
+    assert len(events.to_table(filter=ds.field("ts_us") > START_US)) == 3
+    letters = DeltaTable(full.files.url("dead_letters")).to_pyarrow_dataset()
+    assert len(letters.to_table(filter=ds.field("dlq") == "DLQ.orders")) == 3
+    assert pl.scan_delta(full.files.url("events")).filter(pl.col("outcome") == "redelivered").collect().height == 2
 
 
 def test_a_second_export_commits_only_the_difference(full: Lake) -> None:

@@ -158,7 +158,7 @@ def _commit(lake: Lake, table: str, wanted: _Wanted) -> Commit:
         for name in _FOLDERS:
             if name not in schema.names:
                 schema = schema.append(pa.field(name, columns[name]))
-    return update(lake.files, folder_of(table), table, schema, names, wanted.files)
+    return update(lake.files, folder_of(table), table, schema, names, wanted.files, _INSTANTS.get(table))
 
 
 def _wanted(lake: Lake, table: str, known: dict[str, int]) -> _Wanted | LakeError:

@@ -48,7 +48,7 @@ class LogFile:
     """Describes a Parquet file of a Delta table by its path in the table's folder.
 
     `partitions` are values by the names of the partition columns, `low` and `high` the least and the greatest value of
-    a column.
+    the one column that has them.
     """
 
     path: str
@@ -98,8 +98,12 @@ def update(
     schema: pa.Schema,
     partitions: Sequence[str],
     wanted: Mapping[str, LogFile],
+    by: str | None = None,
 ) -> Commit:
     """Let the log of a folder name exactly the `wanted` files, in one commit; a missing log is made.
+
+    `by` is the one column with values in `low` and `high`. The table has to say that: deltalake's own reader would take
+    the missing values of the other columns for bounds that no row satisfies.
 
     Returns without a commit if the log names them already. Raises ConfigError for the log of another program's table,
     LakeError if the log is damaged, cannot be written, or is always written by others first.
@@ -112,10 +116,10 @@ def update(
         found = _opened(files, folder)
         try:
             if found is None:
-                return _create(files, folder, name, columns, partitions, wanted)
+                return _create(files, folder, name, columns, partitions, wanted, by)
             _require_ours(files, folder, found)
             if found.schema() != columns or found.metadata().partition_columns != list(partitions):
-                return _replace(files, folder, name, found, columns, partitions, wanted)
+                return _replace(files, folder, name, found, columns, partitions, wanted, by)
             return _change(files, folder, found, columns, partitions, wanted)
         except _Conflict:
             continue
@@ -138,9 +142,10 @@ def _create(
     columns: Schema,
     partitions: Sequence[str],
     wanted: Mapping[str, LogFile],
+    by: str | None,
 ) -> Commit:
     with _translated(files, folder):
-        _write_table(files, folder, name, columns, partitions, wanted, "error", 0)
+        _write_table(files, folder, name, columns, partitions, wanted, by, "error", 0)
     return Commit(0, len(wanted), 0)
 
 
@@ -152,11 +157,12 @@ def _replace(
     columns: Schema,
     partitions: Sequence[str],
     wanted: Mapping[str, LogFile],
+    by: str | None,
 ) -> Commit:
     """Give a table of another release's columns the present ones."""
     before, version = _paths(found), found.version() + 1
     with _translated(files, folder):
-        _write_table(files, folder, name, columns, partitions, wanted, "overwrite", version)
+        _write_table(files, folder, name, columns, partitions, wanted, by, "overwrite", version)
     return Commit(version, len(wanted), len(before), frozenset(before))
 
 
@@ -167,6 +173,7 @@ def _write_table(
     columns: Schema,
     partitions: Sequence[str],
     wanted: Mapping[str, LogFile],
+    by: str | None,
     mode: Any,
     version: int,
 ) -> None:
@@ -182,7 +189,7 @@ def _write_table(
         partition_by=list(partitions),
         name=name,
         description=_BY,
-        configuration=_CONFIGURATION,
+        configuration=_CONFIGURATION | ({"delta.dataSkippingStatsColumns": by} if by is not None else {}),
         storage_options=_options(files),
         commit_properties=_properties(version),
     )
