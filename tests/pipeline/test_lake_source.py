@@ -123,7 +123,7 @@ def test_every_program_reads_the_same_rows(spark: SparkSession, place: Path, tab
     assert as_sets(pl.scan_parquet(files, hive_partitioning=table == "events").collect().to_dicts(), table) == wanted
     hive = f"hive_partitioning = {str(table == 'events').lower()}"
     with duckdb.connect() as connection:
-        parquet = connection.execute(f"SELECT * FROM read_parquet({files}, {hive})").to_arrow_table().to_pylist()
+        parquet = connection.sql(f"SELECT * FROM read_parquet({files}, {hive})").to_arrow_table().to_pylist()
     assert as_sets(parquet, table) == wanted
 
 
