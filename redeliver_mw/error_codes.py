@@ -198,6 +198,8 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "store-not-answering",
             "store-not-conditional",
             "bucket-client-missing",
+            "delta-log-damaged",
+            "delta-log-foreign",
             "format-newer",
             "history-empty",
             "present-policy-unknown",

@@ -27,7 +27,7 @@ ADAPTERS = {
     "artemis+proton": "redeliver_proton",
     "rabbitmq+proton": "redeliver_proton",
 }
-PACKAGES = {"redeliver_mw", *ADAPTERS.values(), "pyspark_redeliver"}
+PACKAGES = {"redeliver_mw", *ADAPTERS.values(), "pyspark_redeliver", "pyspark_redeliver_lake"}
 PUBLIC = [  # the promised names, in ASCII order
     "App",
     "Breaker",

@@ -17,7 +17,7 @@ read fewer columns, give a schema with fewer of them, `spark.read.schema("id BIG
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,6 +43,7 @@ from pyspark.sql.types import StructType
 from ..errors import ConfigError, LimboError, RedeliverError
 from ..limbo.scan import Scan, ScanCondition
 from ..redaction import redact
+from .pushed_filters import PushedFilters
 
 COLUMNS: Final = {
     "id": "BIGINT",
@@ -152,9 +153,7 @@ class LimboReader(DataSourceReader):
     def __init__(self, url: str, columns: Mapping[str, str], pieces: int | None) -> None:
         self._url, self._columns, self._pieces = url, dict(columns), pieces
         self._tests: list[ScanCondition] = []
-        # If its setting is off, Spark refuses a reader with a method `pushFilters` instead of ignoring the method.
-        # Spark looks at `__func__`, and calls it.
-        vars(self)["pushFilters"] = _Offered(self._push)
+        vars(self)["pushFilters"] = PushedFilters(self._push)
 
     def _push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Keep the conditions that the database evaluates exactly as Spark does, and return the others."""
@@ -190,18 +189,6 @@ class LimboReader(DataSourceReader):
             return scan.columns(names, piece.first, piece.last, self._tests)
         rows = scan.rows(names, piece.first, piece.last, self._tests)
         return (zip(*some, strict=True) for some in rows)
-
-
-class _Offered:
-    """Is called by Spark as `pushFilters`, in place of the method that every reader inherits."""
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, push: Callable[[Sequence[Filter]], Iterable[Filter]]) -> None:
-        self._push = push
-
-    def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        return self._push(filters)
 
 
 def _columns_of(schema: StructType) -> dict[str, str]:

@@ -60,7 +60,8 @@ class ObjectFiles:
 
     def __init__(self, url: str, config: Mapping[str, str] | None = None) -> None:
         self.root = _checked(url)
-        self._store = _store(self.root, dict(config or {}))
+        self._config = dict(config or {})
+        self._store = _store(self.root, self._config)
         self._probed = False
 
     def url(self, path: str = "") -> str:
@@ -68,6 +69,11 @@ class ObjectFiles:
 
     def spark_url(self, path: str = "") -> str:
         return re.sub("^s3:", "s3a:", self.url(path))
+
+    def delta_options(self) -> dict[str, str]:
+        """Return the settings with which the package deltalake reaches the same store. They may hold credentials."""
+        config = _configured(self.root, self._config)
+        return {**config, "allow_http": str(_is_plain(config)).lower()}
 
     def entries(self, folder: str = "") -> list[FileEntry]:
         import obstore
@@ -330,9 +336,8 @@ def _store(url: str, config: dict[str, str]) -> ObjectStore:
         raise MissingExtra(
             "obstore is not installed", where=url, cure="Run: pip install 'redeliver-mw[object-store]'"
         ) from None
-    if url.startswith("s3:"):
-        config = {**_s3_settings(os.environ), **config}
-    local = str(config.get("endpoint", "")).startswith("http://")
+    config = _configured(url, config)
+    local = _is_plain(config)
     make: Callable[..., ObjectStore] = from_url  # its overloads want the type of one provider
     return make(
         url,
@@ -340,6 +345,15 @@ def _store(url: str, config: dict[str, str]) -> ObjectStore:
         client_options={"connect_timeout": "5s", "timeout": f"{_SECONDS}s", **({"allow_http": True} if local else {})},
         retry_config={"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_SECONDS)},
     )
+
+
+def _configured(url: str, config: dict[str, str]) -> dict[str, str]:
+    return {**_s3_settings(os.environ), **config} if url.startswith("s3:") else config
+
+
+def _is_plain(config: Mapping[str, str]) -> bool:
+    """Return whether the endpoint is one without TLS, as a server on this machine is."""
+    return str(config.get("endpoint", "")).startswith("http://")
 
 
 def _s3_settings(environment: Mapping[str, str]) -> dict[str, str]:

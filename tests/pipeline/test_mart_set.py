@@ -20,12 +20,14 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal.records import FIELDS, row_to_line
 from redeliver_mw.pipeline import Lake, LakeError, SparkError, compact
+from redeliver_mw.pipeline.delta.export import export
 from redeliver_mw.pipeline.files import PosixFiles
 from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.insights import insights
@@ -495,6 +497,12 @@ def test_the_recipe_for_a_program_reads_what_the_head_names(
     rows = {name: len(mart if program == "pandas" else mart.collect()) for name, mart in read.items()}
     assert rows == counts(Lake(twice), spark)
     assert "accepted" in capsys.readouterr().out
+
+
+def test_a_delta_log_has_each_row_of_each_mart_once(spark: SparkSession, place: Path) -> None:
+    export(place)
+    wanted = counts(Lake(place), spark)
+    assert {name: len(DeltaTable(place / "delta" / name).to_pyarrow_table()) for name in MARTS} == wanted
 
 
 def test_the_recipe_for_the_quarantine_and_the_words_of_sql_are_as_duckdb_has_them(

@@ -30,9 +30,14 @@ def forget(
     lake: LakeFolder, before: Before, bodies: OnlyBodies = False, execute: Remove = False, as_json: Json = False
 ) -> None:
     """Remove drained dead letters that died before a day, or only their bodies. They are nowhere else."""
+    from ...pipeline import Lake
+    from ...pipeline.delta.log import has_log
+    from ...pipeline.draining.staging import TABLE
     from ...pipeline.lake.retention import forget as forget_letters
 
     found = forget_letters(lake, before, bodies_only=bodies, execute=execute)
+    if found.done and found.letters and has_log(Lake(lake).files, TABLE):
+        print("note: the Delta log still names them; run `redeliver pipeline export LAKE --delta`", file=sys.stderr)
     if as_json:
         print(json.dumps(asdict(found)))
         return
