@@ -146,8 +146,8 @@ class ObjectFiles:
 
         with self._translated(path):
             below = [one["path"] for page in obstore.list(self._store, f"{path}/") for one in page]
-            for one in below:
-                obstore.delete(self._store, one)
+            if below:
+                obstore.delete(self._store, below)
             with suppress(FileNotFoundError):
                 obstore.delete(self._store, path)
 

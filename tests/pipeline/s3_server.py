@@ -88,6 +88,8 @@ class Proxy:
     always: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     held: list[Callable[[], int]] = field(default_factory=list)
+    before: list[tuple[str, str, Callable[[], None]]] = field(default_factory=list)  # called once, before it goes on
+    watch: Callable[[str, str], None] | None = None  # called with each request before it goes on
     stripped: set[str] = field(default_factory=set)  # headers that the store behind it does not know
     url: str = ""
 
@@ -118,6 +120,11 @@ def proxy_to(server: str) -> Iterator[Proxy]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {k: v for k, v in self.headers.items() if k.lower() not in proxy.stripped | {"connection"}}
             proxy.requests.append(f"{self.command} {self.path}")
+            if proxy.watch is not None:
+                proxy.watch(self.command, self.path)
+            for one in [one for one in proxy.before if one[0] == self.command and re.search(one[1], self.path)]:
+                proxy.before.remove(one)
+                one[2]()
 
             def hand_on() -> http.client.HTTPResponse:
                 connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=20)

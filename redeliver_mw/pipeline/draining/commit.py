@@ -202,7 +202,7 @@ class _Gathering:
 
         In a folder a task that outlived its driver may rename the batch now, because the batch became sure.
         """
-        for path in batch.paths:
+        for path in batch.paths if self._lake.files.is_folder else (batch.path,):
             try:
                 opened = self._lake.files.open(path)
             except FileNotFoundError:

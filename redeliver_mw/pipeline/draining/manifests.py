@@ -148,8 +148,11 @@ def unpublished(files: Files, base: LetterSnapshot, run: str) -> Iterator[None]:
         raise
 
 
-def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False) -> None:
-    """Remove all files to which no head can lead any more. `alone`: no other process can write, as with a lock."""
+def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False, thorough: bool = False) -> None:
+    """Remove files to which no head can lead any more. `alone`: no other process can write, as with a lock.
+
+    `thorough`: look also into folders in which some files count.
+    """
     generation, paths = now.head.generation, {one.path for one in now.manifests}
     listed, named = {file.path for one in now.manifests for file in one.files}, {one.run for one in now.manifests}
     # A release without a head may have been at work when the table got one: its letters are nowhere else.
@@ -159,10 +162,16 @@ def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False) -> No
     def dead(run: str) -> bool:
         return (alone or is_dead(run, generation)) and not (base_of(run) is None and run in stray)
 
-    for day in [entry.name for entry in files.entries(TABLE) if entry.name.startswith("dt=")]:
-        for entry in files.entries(f"{TABLE}/{day}"):
-            folder = f"{TABLE}/{day}/{entry.name}"
-            if entry.name.startswith("run=") and dead(entry.name.removeprefix("run=")):
+    used = {path.rpartition("/")[0] for path in listed}
+    days = [f"{TABLE}/{entry.name}" for entry in files.entries(TABLE) if entry.name.startswith("dt=")]
+    for day, entries in zip(days, for_each(files, files.entries, days), strict=True):
+        for entry in entries:
+            folder = f"{day}/{entry.name}"
+            if not entry.name.startswith("run=") or not dead(entry.name.removeprefix("run=")):
+                continue
+            if folder not in used:
+                files.remove(folder)
+            elif thorough:
                 _remove_unlisted(files, folder, listed)
     for name in manifests:
         if f"{FOLDER}/{name}" not in paths and dead(_writer(name)):
@@ -174,11 +183,7 @@ def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False) -> No
 
 
 def _remove_unlisted(files: Files, folder: str, listed: set[str]) -> None:
-    names = [entry.name for entry in files.entries(folder)]
-    if not any(f"{folder}/{name}" in listed for name in names):
-        files.remove(folder)
-        return
-    for name in names:
+    for name in [entry.name for entry in files.entries(folder)]:
         if f"{folder}/{name}" not in listed:
             files.remove(f"{folder}/{name}")
 

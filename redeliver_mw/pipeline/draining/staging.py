@@ -51,6 +51,7 @@ class StagedBatch:
     run: str
     sure: bool = False
     folder: str = STAGING
+    marked: bool = False  # `sure` is said by a file of its own
 
     @property
     def name(self) -> str:
@@ -59,12 +60,12 @@ class StagedBatch:
     @property
     def path(self) -> str:
         """Return the path in the lake."""
-        return f"{self.folder}/{self.run}/{self.name}{_SURE if self.sure else ''}{_END}"
+        return f"{self.folder}/{self.run}/{self.name}{_SURE if self.sure and not self.marked else ''}{_END}"
 
     @property
     def paths(self) -> tuple[str, str]:
-        """Return the paths that the batch may have, the likelier first."""
-        return self.path, replace(self, sure=not self.sure).path
+        """Return the paths that the batch may have in a folder, the likelier first."""
+        return self.path, replace(self, sure=not self.sure, marked=False).path
 
     @property
     def marker(self) -> str:
@@ -83,7 +84,7 @@ def batches_of(files: Files, run: str) -> list[StagedBatch]:
     names = [entry.name for entry in files.entries(f"{STAGING}/{run}")]
     marked = {name.removesuffix(_SURE) for name in names if name.endswith(_SURE)}
     found = [batch for name in names if (batch := _batch(run, name)) is not None]
-    return [replace(batch, sure=True) if batch.name in marked else batch for batch in found]
+    return [replace(batch, sure=True, marked=True) if batch.name in marked else batch for batch in found]
 
 
 def _batch(run: str, name: str) -> StagedBatch | None:
@@ -126,7 +127,7 @@ class StopRequest:
 def remove(files: Files, gathered: Sequence[StagedBatch]) -> None:
     """Remove exactly these batches, under either name, and folders that are empty then."""
     for batch in gathered:
-        for path in (*batch.paths, batch.marker):
+        for path in batch.paths if files.is_folder else (batch.path, batch.marker):
             files.remove(path)
     for run in {entry.name for entry in files.entries(STAGING) if entry.is_folder}:
         if not batches_of(files, run):

@@ -85,7 +85,7 @@ def forget(
                 changed = [_changed(place, one, until_us, bodies_only, run) for one in base.manifests]
             # A new generation is published even if nothing has changed: whatever began before it is dead from then on.
             now = publish(place.files, base, run, changed)
-            remove_dead(place.files, now, alone=place.files.is_folder)
+            remove_dead(place.files, now, alone=place.files.is_folder, thorough=True)
             remove_torn(place.files, now.head.generation)
             remove_borrowed(place.files)
     return found
