@@ -3,8 +3,8 @@
 """Object stores of others on this machine: Adobe's S3Mock by Maven, s3rver and Microsoft's Azurite by npm.
 
 They go into the cache folder of the brokers. S3Mock looks at a condition and writes in two steps, as moto does, where a
-store does both in one; so a proxy before it lets puts come one at a time. Its second port, which nothing here uses, listens on every address:
-none of its settings changes that.
+store does both in one; so a proxy before it lets puts come one at a time. Its second port, which nothing here uses,
+listens on every address: none of its settings changes that.
 """
 
 from __future__ import annotations
