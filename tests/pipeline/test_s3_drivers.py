@@ -79,8 +79,9 @@ def queues(rabbitmq43: Broker) -> tuple[str, str]:
 
 def driver(url: str, *words: str) -> subprocess.Popen[str]:
     """Start a command of `redeliver pipeline`, with Spark on this machine."""
+    jars = ",".join(map(str, s3_client()))  # compact compares records through Spark
     return subprocess.Popen(
-        [sys.executable, "-c", REDELIVER, "pipeline", *words, "--master", "local[2]"],
+        [sys.executable, "-c", REDELIVER, "pipeline", *words, "--master", "local[2]", "--conf", f"spark.jars={jars}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
