@@ -101,7 +101,8 @@ def test_a_bucket_that_may_be_read_only(proxy: Proxy, lake: Lake, journal: str, 
     assert json.loads(capsys.readouterr().out)["letters"] == 1
     said = error(capsys, "forget", lake.root, "--before", LATER, "--execute", code=1)
     assert "the store refuses access (403 AccessDenied)" in said
-    assert "that they may list, read, write and delete there [bucket-refused]" in said
+    assert "check the credentials, and that they may list, read, write and delete there" in said
+    assert "[bucket-refused]" in said
     said = error(capsys, "compact", journal, f"{lake.root}/new", code=1)
     assert "[bucket-refused]" in said
     proxy.always.clear()
@@ -121,7 +122,9 @@ def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_nobody_notices(
 def test_a_store_that_stays_busy(proxy: Proxy, lake: Lake, capsys: Capture) -> None:
     proxy.always.append(Fault("PUT", "", status=503))
     said = error(capsys, "forget", lake.root, "--before", LATER, "--execute", code=1)
-    assert "the store is busy or out of order (503 SlowDown). Run it again later [store-not-answering]" in said
+    assert "the store is busy or out of order (503 SlowDown)" in said
+    assert "run it again later" in said
+    assert "[store-not-answering]" in said
     proxy.always.clear()
     assert (read_all(lake.files)[0].letters, len(batches(lake.files))) == (1, 1)
 
@@ -130,7 +133,7 @@ def test_a_store_that_stays_busy(proxy: Proxy, lake: Lake, capsys: Capture) -> N
 def test_a_store_without_conditional_puts(proxy: Proxy, lake: Lake, header: str, capsys: Capture) -> None:
     proxy.stripped.add(header)
     said = error(capsys, "forget", lake.root, "--before", LATER, "--execute", code=1)
-    assert "Take a store with conditional writes, or keep the lake in a folder" in said
+    assert "take a store with conditional writes, or keep the lake in a folder" in said
     assert "[store-not-conditional]" in said
     proxy.stripped.clear()
     assert (read_all(lake.files)[0].letters, len(batches(lake.files))) == (1, 1)

@@ -65,7 +65,8 @@ def _with_staged(lake: Lake, error: LakeError) -> LakeError:
     if isinstance(error, LostRace | InDoubt):
         cure = "Drain again: the next drain puts them into the table, and nothing is lost or there twice"
         return type(error)(what, where=error.where, cure=cure, code=error.code)
-    cure = "Keep that folder, see to the disk, and drain again: the next drain puts them into the table"
+    what_first = "see to the disk" if error.code == "lake-disk" else error.cure[:1].lower() + error.cure[1:]
+    cure = f"Keep that folder, {what_first}, and drain again: the next drain puts them into the table"
     return LakeError(what, where=error.where, cure=cure, code=error.code)
 
 
