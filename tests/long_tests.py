@@ -239,6 +239,24 @@ LONG = [
         "a cluster of three Java processes keeps both processors for a minute; replays in one process stay",
     ),
     LongTest(
+        "pipeline/test_s3_letters.py",
+        "*",
+        r"killed at each step",
+        "it starts a process for each request of a run; every fourth step stays, in this process, and one real kill",
+    ),
+    LongTest(
+        "pipeline/test_s3_drivers.py",
+        "*",
+        "",
+        "each test starts Spark several times; the same races and kills without Spark stay in `make test`",
+    ),
+    LongTest(
+        "pipeline/test_other_stores.py",
+        "*",
+        "",
+        "it fetches servers of others; the same protocol on moto's server stays in `make test`",
+    ),
+    LongTest(
         "pipeline/test_recommended.py",
         "*",
         "",

@@ -9,9 +9,14 @@ place, with slashes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple, Protocol, TypeVar
+
+_AT_ONCE: Final = 32  # requests to a bucket
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class FileEntry(NamedTuple):
@@ -95,3 +100,15 @@ class Files(Protocol):
 
         Raises LakeError if another process has the lock.
         """
+
+
+def for_each(files: Files, function: Callable[[T], R], given: Iterable[T]) -> list[R]:
+    """Return the function's results in order. In a bucket, where each request waits, many calls run at a time.
+
+    Raises the first error.
+    """
+    wanted = list(given)
+    if files.is_folder or len(wanted) < 2:
+        return [function(one) for one in wanted]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(wanted)), thread_name_prefix="redeliver-bucket") as pool:
+        return list(pool.map(function, wanted))

@@ -41,6 +41,17 @@ def files_at(place: str | os.PathLike[str], what: str = "lake") -> Files:
     scheme, mark, rest = text.partition("://")
     if mark and scheme in SCHEMES and what == "lake":
         return ObjectFiles(text)
+    if mark and scheme in SCHEMES:
+        why = {
+            "plan": "With its replay, a ledger is appended to and synced, which no object store can do",
+            "journal": "Its segments are appended to and renamed, which no object store can do",
+        }.get(what, "It is written in place")
+        raise ConfigError(
+            f"a {what} cannot be in a bucket",
+            where=redact(text),
+            cure=f"Give a folder that driver and executors share. {why}",
+            code="path-not-usable",
+        )
     if mark and scheme != "file":
         raise ConfigError(
             f"a {what} on {scheme}:// cannot be had yet",

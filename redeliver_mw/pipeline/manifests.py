@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from .errors import LakeError
+from .file_store import for_each
 from .files import Files
 
 FOLDER: Final = "events/_manifests"
@@ -111,7 +112,7 @@ def read_manifests(files: Files) -> list[Manifest]:
     """
     listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
     old = [entry for entry in listed if base_of(entry.name.removesuffix(".json")) is None]
-    return [read_manifest(files, f"{FOLDER}/{entry.name}") for entry in old]
+    return for_each(files, lambda entry: read_manifest(files, f"{FOLDER}/{entry.name}"), old)
 
 
 def read_manifest(files: Files, path: str) -> Manifest:

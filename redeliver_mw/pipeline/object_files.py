@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 PROBES: Final = "_probe"
 _AHEAD: Final = 1 << 20  # bytes read at least with one request
+_WHOLE: Final = 64 << 20  # bytes that are put with one request: nothing of a torn upload stays in the bucket
 _RETRIES: Final = 4
 _SECONDS: Final = 30  # for one request with all its repetitions
 _CODE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>")
@@ -113,9 +114,9 @@ class ObjectFiles:
     def finish(self, draft: str, path: str) -> int:
         import obstore
 
-        with self._translated(path):
-            obstore.put(self._store, path, Path(draft))
         size = os.stat(draft).st_size
+        with self._translated(path):
+            obstore.put(self._store, path, Path(draft), use_multipart=size > _WHOLE)
         os.unlink(draft)
         return size
 
@@ -151,8 +152,8 @@ class ObjectFiles:
 
         with self._translated(path):
             below = [one["path"] for page in obstore.list(self._store, f"{path}/") for one in page]
-            for one in below:
-                obstore.delete(self._store, one)
+            if below:
+                obstore.delete(self._store, below)
             with suppress(FileNotFoundError):
                 obstore.delete(self._store, path)
 

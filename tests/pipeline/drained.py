@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from redeliver_mw.pipeline import Lake
-from redeliver_mw.pipeline.draining.manifests import Gathered, to_json
+from redeliver_mw.pipeline.draining.manifests import Gathered, current, publish
 from redeliver_mw.pipeline.draining.rows import LETTERS
 from redeliver_mw.pipeline.draining.staging import TABLE
 from redeliver_mw.pipeline.lake.parquet_writer import DayWriter
-from redeliver_mw.pipeline.manifests import new_run
+from redeliver_mw.pipeline.manifests import run_after
 
 NOON = 1_795_953_600_000_000  # 2026-11-29T12:00:00Z
 DAY = 86_400_000_000
@@ -58,9 +58,10 @@ def letter(dl_id: str, **given: Any) -> dict[str, Any]:
 
 def put(lake: Lake, rows: Iterable[Mapping[str, Any]]) -> None:
     """One more run of a drain, with these letters."""
-    run = new_run()
+    base = current(lake.files)
+    run = run_after(base.head.generation)
     writer = DayWriter(lake.root, run, 0, LETTERS, table=TABLE, by="dead_us")
     table = pa.Table.from_pylist(list(rows), schema=LETTERS)
     writer.add(table)
     manifest = Gathered(run=run, created_us=NOON, owner="lake", files=writer.close(), letters=len(table))
-    lake.files.publish(manifest.path, to_json(manifest))
+    publish(lake.files, base, run, [*base.manifests, manifest])

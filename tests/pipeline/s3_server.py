@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -88,6 +88,8 @@ class Proxy:
     always: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     held: list[Callable[[], int]] = field(default_factory=list)
+    before: list[tuple[str, str, Callable[[], None]]] = field(default_factory=list)  # called once, before it goes on
+    watch: Callable[[str, str], None] | None = None  # called with each request before it goes on
     stripped: set[str] = field(default_factory=set)  # headers that the store behind it does not know
     url: str = ""
 
@@ -105,8 +107,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy_to(server: str) -> Iterator[Proxy]:
-    proxy = Proxy(int(server.rpartition(":")[2]))
+def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
+    """A proxy to this server. `puts_alone`: a put is handed on when the one before it is answered."""
+    proxy, alone = Proxy(int(server.rpartition(":")[2])), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -118,21 +121,30 @@ def proxy_to(server: str) -> Iterator[Proxy]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {k: v for k, v in self.headers.items() if k.lower() not in proxy.stripped | {"connection"}}
             proxy.requests.append(f"{self.command} {self.path}")
+            if proxy.watch is not None:
+                proxy.watch(self.command, self.path)
+            for one in [one for one in proxy.before if one[0] == self.command and re.search(one[1], self.path)]:
+                proxy.before.remove(one)
+                one[2]()
 
-            def hand_on() -> http.client.HTTPResponse:
+            def hand_on() -> tuple[int, bytes, dict[str, str]]:
                 connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=20)
-                connection.request(self.command, self.path, body, headers)
-                return connection.getresponse()
+                try:
+                    with alone if puts_alone and self.command == "PUT" else nullcontext():
+                        connection.request(self.command, self.path, body, headers)
+                        answer = connection.getresponse()
+                        return answer.status, answer.read(), dict(answer.getheaders())
+                finally:
+                    connection.close()
 
             fault = proxy.fault(self.command, self.path)
             if fault is None:
-                answer = hand_on()
-                self._answer(answer.status, answer.read(), dict(answer.getheaders()))
+                self._answer(*hand_on())
                 return
             if fault.late:
-                proxy.held.append(lambda: hand_on().status)
+                proxy.held.append(lambda: hand_on()[0])
             if fault.handed_on:
-                hand_on().read()
+                hand_on()
             if fault.then is not None:
                 fault.then()
             if fault.status is None:

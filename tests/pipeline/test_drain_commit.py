@@ -13,7 +13,7 @@ import proton
 import pytest
 
 from redeliver_mw.pipeline import Lake, LakeError
-from redeliver_mw.pipeline.draining import commit
+from redeliver_mw.pipeline.draining import commit, manifests
 from redeliver_mw.pipeline.draining.commit import gather, gather_looked
 from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, TABLE, batches
 from redeliver_mw.pipeline.lake.retention import forget
@@ -229,7 +229,7 @@ def test_who_dies_before_the_manifest_has_done_nothing(lake: Lake, monkeypatch: 
 
     with monkeypatch.context() as patched:
         patched.setattr(lake.files, "publish", dies)
-        patched.setattr(commit, "_remove_run", lambda lake, run: None)
+        patched.setattr(manifests, "_remove", lambda files, run: None)
         with pytest.raises(KeyboardInterrupt):
             gathered(lake)
     assert len(list(Path(lake.root).rglob("dt=*/run=*/*.parquet"))) == 1

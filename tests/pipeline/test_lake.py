@@ -17,10 +17,8 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, SparkError
-from redeliver_mw.pipeline.draining.job import prepare
 from redeliver_mw.pipeline.errors import readable_errors
 from redeliver_mw.pipeline.files import files_at
-from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.manifests import DataFile, Manifest, SegmentEntry, read_manifests, to_json
 from redeliver_mw.pipeline.time_range import DAY_US, TimeRange, day_of, micros, span
 from tests.disks import fill, small_disk_at
@@ -113,12 +111,8 @@ def test_a_place_that_is_no_folder_is_refused_with_what_to_do(place: str) -> Non
 
 
 @pytest.mark.parametrize("place", ["s3://lakes/lake", "gs://lakes/lake", "abfss://c@a.dfs.core.windows.net/lake"])
-def test_what_does_not_work_with_a_lake_in_a_bucket_is_refused_before_the_bucket_is_asked(
-    place: str, tmp_path: Path
-) -> None:
+def test_a_journal_or_a_plan_in_a_bucket_is_refused_before_the_bucket_is_asked(place: str, tmp_path: Path) -> None:
     for job in (
-        lambda: forget(place, "2026-11-01"),
-        lambda: prepare("memory://", "dlq", place),
         lambda: files_at(place, "journal"),
         lambda: files_at(place, "plan"),
     ):

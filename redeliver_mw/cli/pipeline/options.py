@@ -39,7 +39,7 @@ def _known_settings(given: list[str] | None) -> list[str] | None:
     return given
 
 
-LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="The lake's folder")]
+LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="The lake: a folder, or s3://bucket/prefix")]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Records from this day or time on (ISO 8601, UTC)")
 ]

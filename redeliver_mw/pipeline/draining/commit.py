@@ -4,15 +4,16 @@
 
 Bodies are copied in pieces, one staging file at a time. Only ids are compared all together, in Arrow, and only letters
 whose id is not unique become objects.
+
+In a folder the caller has the table's lock. In a bucket several processes may gather at a time: the one that replaces
+the head first is published, and the others remove what they have written. Staged letters are removed only when the head
+leads to their rows.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +21,14 @@ import pyarrow.parquet as pq
 
 from ...errors import counted
 from ..errors import LakeError, readable_errors
+from ..file_store import for_each
+from ..head import InDoubt, LostRace
 from ..lake.lake import Lake
+from ..lake.lake_format import make_writable
 from ..lake.parquet_writer import DayWriter
-from ..manifests import DataFile, new_run, now_us
+from ..manifests import DataFile, now_us, run_after
 from .dedupe import Matched, Staged, StagedLetter, doubt_of, match
-from .manifests import BROKER, Gathered, doubts_of, read_all, to_json
+from .manifests import BROKER, Gathered, LetterSnapshot, current, doubts_of, publish, remove_dead, unpublished
 from .rows import LETTERS
 from .staging import STAGING, TABLE, StagedBatch, batches, remove, remove_torn
 
@@ -40,8 +44,8 @@ def queue_name(broker: str, dlq: str) -> str:
 def gather(lake: Lake, *, seen_empty: str = "") -> Gathered | None:
     """Move all staged letters into the table, and return what was moved; None if there was nothing to do.
 
-    `seen_empty`: a queue that is empty, so that none of its letters can come back. The caller has the lock. Raises
-    LakeError, whose text says where the letters are; then the staged letters are still there.
+    `seen_empty`: a queue that is empty, so that none of its letters can come back. Raises LakeError, whose text says
+    where the letters are; then the staged letters are still there.
     """
     try:
         return _gathered(lake, seen_empty)
@@ -58,50 +62,58 @@ def _with_staged(lake: Lake, error: LakeError) -> LakeError:
     if not staged:
         return error
     what = f"{error.what}; {counted(staged, 'letter')} taken off the queue lie in {lake.files.url(STAGING)}"
-    cure = "Keep that folder, see to the disk, and drain again: the next drain puts them into the table"
+    if isinstance(error, LostRace | InDoubt):
+        cure = "Drain again: the next drain puts them into the table, and nothing is lost or there twice"
+        return type(error)(what, where=error.where, cure=cure, code=error.code)
+    what_first = "see to the disk" if error.code == "lake-disk" else error.cure[:1].lower() + error.cure[1:]
+    cure = f"Keep that folder, {what_first}, and drain again: the next drain puts them into the table"
     return LakeError(what, where=error.where, cure=cure, code=error.code)
 
 
 def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
     with readable_errors(lake.root):
-        manifests = read_all(lake.files)
-        _remove_dead(lake, {one.run for one in manifests})
-        remove_torn(lake.files)
-        known = {name for one in manifests for name in one.staged}
+        base = current(lake.files)
+        remove_dead(lake.files, base, alone=lake.files.is_folder)
+        remove_torn(lake.files, base.head.generation)
+        known = {name for one in base.manifests for name in one.staged}
         found = batches(lake.files)
         remove(lake.files, [batch for batch in found if batch.name in known])
         found = [batch for batch in found if batch.name not in known]
-        if not found and not any(doubt.queue == seen_empty for doubt in doubts_of(manifests)):
+        if not found and not any(doubt.queue == seen_empty for doubt in doubts_of(base.manifests)):
             return None
-        manifest = _Gathering(lake, manifests, found, "lake", seen_empty).publish()
+        manifest = _Gathering(lake, base, found, "lake", seen_empty).publish()
         remove(lake.files, found)
         return manifest
 
 
-def gather_looked(lake: Lake, found: list[StagedBatch]) -> Gathered:
-    """Add letters that their broker still owns; a letter that was looked at before does not become a second row."""
+def gather_looked(lake: Lake, found: list[StagedBatch], base: LetterSnapshot | None = None) -> Gathered:
+    """Add letters that their broker still owns; a letter that was looked at before does not become a second row.
+
+    `base` is the snapshot that the look began with.
+    """
     with readable_errors(lake.root):
-        return _Gathering(lake, read_all(lake.files), found, BROKER).publish()
+        return _Gathering(lake, base or current(lake.files), found, BROKER).publish()
 
 
 class _Gathering:
     """Moves staged letters into the table once, under a name of its own."""
 
     def __init__(
-        self, lake: Lake, manifests: list[Gathered], found: list[StagedBatch], owner: str, seen_empty: str = ""
+        self, lake: Lake, base: LetterSnapshot, found: list[StagedBatch], owner: str, seen_empty: str = ""
     ) -> None:
         self._lake, self._found, self._owner, self._seen_empty = lake, found, owner, seen_empty
-        self._before = doubts_of(manifests)
-        self._drained = [file for one in manifests if one.owner != BROKER for file in one.files]
-        self._looked = [file for one in manifests if one.owner == BROKER for file in one.files]
-        self._run = new_run()
+        self._base, self._before = base, doubts_of(base.manifests)
+        self._drained = [file for one in base.manifests if one.owner != BROKER for file in one.files]
+        self._looked = [file for one in base.manifests if one.owner == BROKER for file in one.files]
+        self._run = run_after(base.head.generation)
 
     def publish(self) -> Gathered:
         """Move all letters into the table, or none."""
-        heads = [self._read(batch, _LOOKED_AT) for batch in self._found]
-        matched = self._match(heads)
         files = self._lake.files
-        try:
+        make_writable(files)
+        with unpublished(files, self._base, self._run):
+            heads = for_each(files, lambda batch: self._read(batch, _LOOKED_AT), self._found)
+            matched = self._match(heads)
             written = self._write(matched, heads) if self._found else []
             files.sync([file.path for file in written])
             rows = sum(file.rows for file in written)
@@ -117,11 +129,7 @@ class _Gathering:
                 again=sum(batch.rows for batch in self._found) - rows,
                 doubts=[one for one in doubts if one.queue != self._seen_empty],
             )
-            files.publish(manifest.path, to_json(manifest))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                _remove_run(self._lake, self._run)
-            raise
+        publish(files, self._base, self._run, [*self._base.manifests, manifest])
         return manifest
 
     # -- equal letters ----------------------------------------------------------------------------
@@ -149,17 +157,23 @@ class _Gathering:
     def _there(self, ids: pa.Array, files: Sequence[DataFile]) -> dict[str, list[tuple[str, str]]]:
         """Return the entries in the files for these ids, without ordinals."""
         found: dict[str, list[tuple[str, str]]] = {}
-        for file in files:
-            with pq.ParquetFile(self._lake.files.url(file.path)) as source:
-                for part in source.iter_batches(columns=["dl_id", "body_sha256", "original_destination"]):
-                    table = pa.table(part)
-                    base = pc.replace_substring_regex(table["dl_id"], _ORDINAL, "")
-                    either = pc.or_(pc.is_in(base, ids), pc.is_in(table["dl_id"], ids))
-                    for row in table.append_column("base", base).filter(either).to_pylist():
-                        known = (row["dl_id"], _same(row["body_sha256"], row["original_destination"]))
-                        for key in {row["base"], row["dl_id"]}:
-                            found.setdefault(key, []).append(known)
+        for rows in for_each(self._lake.files, lambda file: self._rows_with(ids, file), files):
+            for row in rows:
+                known = (row["dl_id"], _same(row["body_sha256"], row["original_destination"]))
+                for key in {row["base"], row["dl_id"]}:
+                    found.setdefault(key, []).append(known)
         return found
+
+    def _rows_with(self, ids: pa.Array, file: DataFile) -> list[dict[str, Any]]:
+        """Return the file's rows that have one of these ids, with or without an ordinal."""
+        rows: list[dict[str, Any]] = []
+        with self._lake.files.open(file.path) as opened, pq.ParquetFile(opened) as source:
+            for part in source.iter_batches(columns=["dl_id", "body_sha256", "original_destination"]):
+                table = pa.table(part)
+                base = pc.replace_substring_regex(table["dl_id"], _ORDINAL, "")
+                either = pc.or_(pc.is_in(base, ids), pc.is_in(table["dl_id"], ids))
+                rows += table.append_column("base", base).filter(either).to_pylist()
+        return rows
 
     # -- the files --------------------------------------------------------------------------------
 
@@ -187,13 +201,15 @@ class _Gathering:
     def _read(self, batch: StagedBatch, columns: Sequence[str]) -> pa.Table:
         """Read a staged batch.
 
-        A task that outlived its driver may rename the batch now, because the batch became sure.
+        In a folder a task that outlived its driver may rename the batch now, because the batch became sure.
         """
-        for sure in (batch.sure, not batch.sure):
-            with contextlib.suppress(FileNotFoundError):
-                place = self._lake.files.url(replace(batch, sure=sure).path)
-                with pq.ParquetFile(place) as source:
-                    return source.read(columns=list(columns))
+        for path in batch.paths if self._lake.files.is_folder else (batch.path,):
+            try:
+                opened = self._lake.files.open(path)
+            except FileNotFoundError:
+                continue
+            with opened, pq.ParquetFile(opened) as source:
+                return source.read(columns=list(columns))
         raise FileNotFoundError(2, "a staging file went away", batch.path)
 
 
@@ -210,17 +226,3 @@ def _letters(heads: Sequence[pa.Table], shared: pa.Array) -> Iterator[StagedLett
 
 def _same(body: str, source: str) -> str:
     return f"{body} {source}"
-
-
-def _remove_dead(lake: Lake, published: Iterable[str]) -> None:
-    """Remove files that earlier runs of `gather` left when they died."""
-    days = [entry.name for entry in lake.files.entries(TABLE) if entry.name.startswith("dt=")]
-    runs = {entry.name[4:] for day in days for entry in lake.files.entries(f"{TABLE}/{day}") if "run=" in entry.name}
-    for run in runs - set(published):
-        _remove_run(lake, run)
-
-
-def _remove_run(lake: Lake, run: str) -> None:
-    for entry in lake.files.entries(TABLE):
-        if entry.name.startswith("dt="):
-            lake.files.remove(os.path.join(TABLE, entry.name, f"run={run}"))

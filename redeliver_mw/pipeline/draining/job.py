@@ -12,7 +12,9 @@ from ...adapter.registry import adapter_for
 from ...dead_letters import BATCH, BrokerClient
 from ...errors import ConfigError
 from ...message import Destination
-from ..lake.lake import Lake, require_folder
+from ..errors import readable_errors
+from ..lake.lake import Lake
+from ..lake.lake_format import make_writable
 from ..progress import Progress
 from .order import TASKS, Drained, DrainOrder, queue_of
 
@@ -56,7 +58,6 @@ def prepare(
     batch: int = BATCH,
 ) -> Drained | DrainOrder:
     """Do the part of a drain that needs no Spark. Return the result if that was all, else the order for the rest."""
-    require_folder(lake, "drain")
     queue = queue_of(url, dlq, tasks, batch)
     if peek:
         from .peek import peek as look
@@ -64,7 +65,10 @@ def prepare(
         return look(url, queue, lake, batch)
     with BrokerClient(adapter_for(url)) as asking:
         found, broker = asking.depth(queue), asking.broker
-    order = DrainOrder(url, broker, queue, Lake(lake, create=True), tasks, batch, found)
+    place = Lake(lake, create=True)
+    with readable_errors(place.root):
+        make_writable(place.files)  # a store that cannot publish is refused before a letter is taken
+    order = DrainOrder(url, broker, queue, place, tasks, batch, found)
     return order if found else _nothing_there(order)
 
 

@@ -1,25 +1,40 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the contents of the table `dead_letters`: a JSON file for each time that rows were added or removed.
+"""Lists the contents of the table `dead_letters`: a JSON file for each run that has added rows.
 
-`dead_letters/_manifests/RUN.json` is written last: only files that it lists count. Paths are relative to the lake.
+::
+
+    dead_letters/_head.json                      {"generation": 12, "run": RUN, "manifest": "dead_letters/_snapshots/…"}
+    dead_letters/_snapshots/00000012-RUN.json    {"manifests": ["dead_letters/_manifests/….json", …], "before": […]}
+    dead_letters/_manifests/RUN.json             which files hold the rows that RUN added
+    dead_letters/_manifests/RUN.LATER.json       the same, after the run LATER has removed letters or bodies
+
+Only the head is ever replaced; see `head`. Only files count to which the head leads. A table of an earlier release has
+no head: until a run is published there, all manifests count that are there. Paths are relative to the lake.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ..errors import LakeError
-from ..files import Files
-from ..manifests import DataFile
+from ..file_store import for_each
+from ..files import DRAFT, Files
+from ..head import Head, LostRace, lost, read_head, swap_head
+from ..manifests import DataFile, base_of, is_dead
 from .dedupe import Doubt
 from .staging import TABLE
 
+HEAD: Final = f"{TABLE}/_head.json"
+SNAPSHOTS: Final = f"{TABLE}/_snapshots"
 FOLDER: Final = f"{TABLE}/_manifests"
 BROKER: Final = "broker"  # the owner of letters that were only looked at
+_REMEMBERED: Final = 50  # runs that a snapshot names although others have followed
+_RESTORE: Final = "Restore it: without it nobody knows which letters are in the table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,7 @@ class Gathered:
     """Lists the `files` made of the staging files `staged`; the instants in `files` are those of `dead_us`.
 
     `letters` are new in the table, `again` were in it already. `doubts` are all doubts after the run, of whatever run.
+    `revision` is the run that has removed letters or bodies from these files since, if one has.
     """
 
     run: str
@@ -37,10 +53,23 @@ class Gathered:
     letters: int = 0
     again: int = 0
     doubts: list[Doubt] = field(default_factory=list)
+    revision: str = ""
 
     @property
     def path(self) -> str:
-        return f"{FOLDER}/{self.run}.json"
+        return f"{FOLDER}/{self.run}{self.revision and '.'}{self.revision}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSnapshot:
+    """Holds the head of the table and the manifests that it leads to, the oldest first.
+
+    `before` names the runs that were published last, the newest first.
+    """
+
+    head: Head
+    manifests: list[Gathered]
+    before: list[str] = field(default_factory=list)
 
 
 def to_json(manifest: Gathered) -> bytes:
@@ -48,18 +77,161 @@ def to_json(manifest: Gathered) -> bytes:
 
 
 def read_all(files: Files) -> list[Gathered]:
-    """Return all manifests, the oldest first.
+    """Return all manifests that count, the oldest first.
 
     Raises LakeError if one cannot be read, because counts would be wrong without it.
     """
-    listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
-    found = [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
-    return sorted(found, key=lambda one: (one.created_us, one.run))
+    return current(files).manifests
 
 
 def doubts_of(manifests: Sequence[Gathered]) -> list[Doubt]:
     """Return the doubts that are open now."""
     return manifests[-1].doubts if manifests else []
+
+
+def current(files: Files) -> LetterSnapshot:
+    """Return the snapshot that was published last. Raises LakeError if a file of it is missing or damaged."""
+    head = _head(files)
+    while True:
+        if head.version is None:
+            return LetterSnapshot(head, _listed(files))
+        try:
+            paths, before = _snapshot(files, head)
+            return LetterSnapshot(head, for_each(files, lambda path: _read(files, path), paths), before)
+        except FileNotFoundError as error:
+            again = _head(files)
+            if again.version == head.version:
+                what = f"a file that the head of the dead letters leads to is missing: {error.filename}"
+                raise LakeError(what, where=files.url(), cure=_RESTORE, code="lake-damaged") from None
+            head = again  # other runs have ended since the head was read
+
+
+def publish(files: Files, base: LetterSnapshot, run: str, manifests: Sequence[Gathered]) -> LetterSnapshot:
+    """Publish a run that has made `manifests` of those of its base, and return the snapshot.
+
+    A run that has lost the race is removed. After any other error of the last step its files stay, because the head may
+    come to lead to them. Raises LostRace and InDoubt.
+    """
+    known = {one.path for one in base.manifests}
+    new = [one for one in manifests if one.path not in known]
+    place = f"{SNAPSHOTS}/{base.head.generation + 1:08d}-{run}.json"
+    before = [run, *base.before][:_REMEMBERED]
+    with unpublished(files, base, run):
+        for one in new:
+            files.publish(one.path, to_json(one))
+        listed = {"manifests": [one.path for one in manifests], "before": before}
+        files.publish(place, json.dumps(listed, separators=(",", ":")).encode())
+        files.sync([place, *(one.path for one in new)])
+    try:
+        swap_head(files, HEAD, base.head, run, place, leads_to=lambda head: run in _snapshot(files, head)[1])
+    except LostRace:
+        with suppress(OSError):
+            _remove(files, run)
+        raise
+    head = Head(base.head.generation + 1, run, place, version="")
+    return LetterSnapshot(head, list(manifests), before)
+
+
+@contextmanager
+def unpublished(files: Files, base: LetterSnapshot, run: str) -> Iterator[None]:
+    """Remove the files of a run if the block, which writes them and does not publish the run, fails.
+
+    Raises LostRace instead if another run was published since `base`, which may have removed files of this one.
+    """
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OSError):
+            _remove(files, run)
+        if isinstance(error, Exception) and (found := _lost_meanwhile(files, base, run)) is not None:
+            raise found from error
+        raise
+
+
+def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False, thorough: bool = False) -> None:
+    """Remove files to which no head can lead any more. `alone`: no other process can write, as with a lock.
+
+    `thorough`: look also into folders in which some files count.
+    """
+    generation, paths = now.head.generation, {one.path for one in now.manifests}
+    listed, named = {file.path for one in now.manifests for file in one.files}, {one.run for one in now.manifests}
+    # A release without a head may have been at work when the table got one: its letters are nowhere else.
+    manifests = [entry.name for entry in files.entries(FOLDER)]
+    stray = {name.removesuffix(".json") for name in manifests} - named
+
+    def dead(run: str) -> bool:
+        return (alone or is_dead(run, generation)) and not (base_of(run) is None and run in stray)
+
+    used = {path.rpartition("/")[0] for path in listed}
+    days = [f"{TABLE}/{entry.name}" for entry in files.entries(TABLE) if entry.name.startswith("dt=")]
+    for day, entries in zip(days, for_each(files, files.entries, days), strict=True):
+        for entry in entries:
+            folder = f"{day}/{entry.name}"
+            if not entry.name.startswith("run=") or not dead(entry.name.removeprefix("run=")):
+                continue
+            if folder not in used:
+                files.remove(folder)
+            elif thorough:
+                _remove_unlisted(files, folder, listed)
+    for name in manifests:
+        if f"{FOLDER}/{name}" not in paths and dead(_writer(name)):
+            files.remove(f"{FOLDER}/{name}")
+    for name in [entry.name for entry in files.entries(SNAPSHOTS)]:
+        base = base_of(name.removeprefix(DRAFT).removesuffix(".json").partition("-")[2])
+        if base is not None and base < generation - 2 and f"{SNAPSHOTS}/{name}" != now.head.manifest:
+            files.remove(f"{SNAPSHOTS}/{name}")
+
+
+def _remove_unlisted(files: Files, folder: str, listed: set[str]) -> None:
+    for name in [entry.name for entry in files.entries(folder)]:
+        if f"{folder}/{name}" not in listed:
+            files.remove(f"{folder}/{name}")
+
+
+def _remove(files: Files, run: str) -> None:
+    """Remove all files of a run that cannot be published any more."""
+    for day in [entry.name for entry in files.entries(TABLE) if entry.name.startswith("dt=")]:
+        files.remove(f"{TABLE}/{day}/run={run}")
+    for folder in (FOLDER, SNAPSHOTS):
+        for entry in files.entries(folder):
+            if entry.name.endswith(f"{run}.json"):
+                files.remove(f"{folder}/{entry.name}")
+
+
+def _lost_meanwhile(files: Files, base: LetterSnapshot, run: str) -> LostRace | None:
+    with suppress(OSError, LakeError):
+        head = _head(files)
+        if head.generation != base.head.generation:
+            return lost(files, run, head.writer)
+    return None
+
+
+def _writer(name: str) -> str:
+    """Return the run that has written the manifest of this name."""
+    return name.removeprefix(DRAFT).removesuffix(".json").rpartition(".")[2]
+
+
+def _listed(files: Files) -> list[Gathered]:
+    """Return the manifests of a table without a head. Those of runs with a base count only if a head leads to them."""
+    names = [entry.name for entry in files.entries(FOLDER) if entry.name[0] not in "._"]
+    old = [f"{FOLDER}/{name}" for name in names if name.endswith(".json") and base_of(_writer(name)) is None]
+    found = for_each(files, lambda path: _read(files, path), old)
+    return sorted(found, key=lambda one: (one.created_us, one.run))
+
+
+def _head(files: Files) -> Head:
+    try:
+        return read_head(files, HEAD)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(files, HEAD, error) from None
+
+
+def _snapshot(files: Files, head: Head) -> tuple[list[str], list[str]]:
+    try:
+        found = json.loads(files.read(head.manifest))
+        return [str(path) for path in found["manifests"]], [str(run) for run in found["before"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(files, head.manifest, error) from None
 
 
 def _read(files: Files, path: str) -> Gathered:
@@ -69,7 +241,10 @@ def _read(files: Files, path: str) -> Gathered:
         given["doubts"] = [Doubt(**one | {"origin": tuple(one["origin"])}) for one in given["doubts"]]
         return Gathered(**given)
     except (ValueError, KeyError, TypeError) as error:
-        cure = "Restore it: without it nobody knows which letters are in the table"
         raise LakeError(
-            f"this manifest is damaged: {error}", where=files.url(path), cure=cure, code="lake-damaged"
+            f"this manifest is damaged: {error}", where=files.url(path), cure=_RESTORE, code="lake-damaged"
         ) from None
+
+
+def _damaged(files: Files, path: str, error: Exception) -> LakeError:
+    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=_RESTORE, code="lake-damaged")

@@ -14,9 +14,10 @@ from ...errors import ConfigError
 from ...message import Destination
 from ..errors import readable_errors
 from ..lake.lake import Lake
-from ..manifests import new_run
+from ..lake.lake_format import make_writable
+from ..manifests import run_after
 from .commit import gather, gather_looked
-from .manifests import BROKER
+from .manifests import BROKER, current
 from .order import Drained
 from .rows import run_of
 from .staging import LOOKED, TABLE, StagingArea
@@ -37,13 +38,14 @@ def peek(url: str, queue: Destination, lake: str | os.PathLike[str], batch: int)
         letters = asking.browse(queue, found) if found else ()
     place = Lake(lake, create=True)
     with place.locked(TABLE), readable_errors(place.root):
+        make_writable(place.files)
         earlier = gather(place)
-        run = new_run()
+        base = current(place.files)
+        run = run_after(base.head.generation)
         stage = StagingArea(place.root, lambda: run_of(adapter, run, queue, BROKER), 0, LOOKED)
-        place.files.remove(LOOKED)
         kept = sum(len(stage.keep(0, letters[at : at + batch])) for at in range(0, len(letters), batch))
-        gathered = gather_looked(place, stage.written)
-        place.files.remove(LOOKED)
+        gathered = gather_looked(place, stage.written, base)
+        place.files.remove(f"{LOOKED}/{run}")
     first = earlier.letters if earlier else 0
     return Drained(gathered.run, found, first + gathered.letters, first, gathered.again, len(letters) - kept)
 

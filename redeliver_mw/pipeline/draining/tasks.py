@@ -33,7 +33,7 @@ from .commit import gather, queue_name
 from .manifests import Gathered
 from .order import Drained, DrainOrder
 from .rows import run_of
-from .staging import TABLE, StagingArea, batches_of, begin, is_stopped, tell_to_stop
+from .staging import TABLE, StagingArea, StopRequest, batches_of, begin, tell_to_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,8 +104,9 @@ def _failed(error: RedeliverError) -> DrainReport:
 
 
 def _share(work: DrainTask, task: int) -> DrainReport:
-    before = sum(batch.rows for batch in batches_of(files_at(work.root), work.run) if batch.task == task)
-    stopped = partial(is_stopped, work.root, work.run)
+    files = files_at(work.root)
+    before = sum(batch.rows for batch in batches_of(files, work.run) if batch.task == task)
+    stopped = StopRequest(files, work.run)
     quota = work.quotas[task] - before
     if quota < 1 or stopped():
         return DrainReport()
@@ -148,6 +149,9 @@ class Rounds:
             reports, trouble = self._round(left)
             gathered = gather(self._lake, seen_empty=self._seen_empty())
             now, twice = (gathered.letters, gathered.again) if gathered else (0, 0)
+            if not self._lake.files.is_folder:
+                # Another drain into the bucket may have put letters into the table that this one has taken.
+                now += max(0, sum(report.kept for report in reports) - now - twice)
             left -= now
             done = replace(
                 done,

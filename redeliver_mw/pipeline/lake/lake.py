@@ -11,7 +11,9 @@
     events/_manifests/RUN.json               what RUN read, and which files hold it
     quarantine/run=RUN/*.parquet             lines that are no records
     dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day of their dead-lettering
-    dead_letters/_manifests/RUN.json         written last: which files hold the letters that RUN added
+    dead_letters/_head.json                  written last: the current snapshot; see `draining.manifests`
+    dead_letters/_snapshots/GENERATION-RUN.json    the manifests that count
+    dead_letters/_manifests/RUN.json         which files hold the letters that RUN added
     dead_letters/_staging/RUN/*.parquet      letters that were taken off their queue and are not in the table yet
     marts/_head.json                         written last: the current manifest of the marts; see `mart_set`
     marts/_manifests/RUN.json                the files of each mart, and which events they were made from
@@ -30,7 +32,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, readable_errors
 from ..files import Files, files_at
@@ -218,18 +219,6 @@ def is_lake(place: str | os.PathLike[str]) -> bool:
     files = files_at(place)
     with readable_errors(files.url()):
         return any(entry.name == ABOUT for entry in files.entries())
-
-
-def require_folder(lake: Lake | str | os.PathLike[str], job: str) -> None:
-    """Raise ConfigError for a lake in a bucket, with which this job does not work."""
-    files = lake.files if isinstance(lake, Lake) else files_at(lake)
-    if not files.is_folder:
-        raise ConfigError(
-            f"`{job}` needs a lake in a folder, and this is one in a bucket",
-            where=files.url(),
-            cure="Give a lake in a folder that driver and executors share",
-            code="path-not-usable",
-        )
 
 
 def _literal(path: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..files import files_at
+from ..files import Files, files_at
 from ..manifests import DataFile
 from ..time_range import DAY_US, day_of
 
@@ -29,15 +29,15 @@ DAYS_OPEN: Final = 64  # files of different days that are open at a time
 
 
 class ParquetFile:
-    """Writes one file, `<name>.parquet` in a folder of `root`; no reader sees the file before `close`.
+    """Writes one file, `<name>.parquet` in a folder of `place`; no reader sees the file before `close`.
 
     `by` is the column with the instants of its rows.
     """
 
-    def __init__(self, root: str, path: str, schema: pa.Schema, *, by: str = "ts_us") -> None:
+    def __init__(self, place: str | Files, path: str, schema: pa.Schema, *, by: str = "ts_us") -> None:
         self.path, self._by = path, by
         self.rows, self.min_us, self.max_us = 0, 0, 0
-        self._files = files_at(root)
+        self._files = files_at(place) if isinstance(place, str) else place
         self._new = self._files.draft(path)
         self._file = pa.OSFile(self._new, "wb")
         self._writer = pq.ParquetWriter(self._file, schema, compression="zstd")

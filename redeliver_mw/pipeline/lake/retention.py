@@ -9,19 +9,21 @@ sent back.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..draining.commit import gather
-from ..draining.manifests import BROKER, Gathered, read_all, to_json
-from ..draining.staging import TABLE, batches
+from ..draining.manifests import BROKER, Gathered, current, publish, remove_dead, unpublished
+from ..draining.staging import TABLE, batches, remove_torn
 from ..errors import readable_errors
-from ..manifests import DataFile, now_us
+from ..file_store import for_each
+from ..manifests import DataFile, now_us, run_after
 from ..replaying.registry import all_begun, remove_borrowed, sent_letters
 from ..time_range import DAY_US, TimeBound, before_us, day_of
-from .lake import Lake, require_folder
+from .lake import Lake
+from .lake_format import make_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,18 +56,19 @@ def forget(
     """Remove letters dead-lettered before a day, in UTC, from the table: all of their rows, or `bodies_only`.
 
     Without `execute` the letters are only counted. A letter without its body still counts in the table and cannot be
-    sent back. Each run of a drain is changed as a whole; if this function is killed, the next call does the rest.
+    sent back. All letters leave the table in one step; if this function is killed, the next call does the rest.
     Letters that a dead drain has staged are put into the table first. Raises ConfigError for an invalid day, and
     LakeError.
     """
     until_us = _day(before)
-    require_folder(lake, "forget")
     place = lake if isinstance(lake, Lake) else Lake(lake)
     with place.locked(TABLE), readable_errors(place.root):
         if execute:
             gather(place)
-        manifests = read_all(place.files)
-        concerned = [(one, file) for one in manifests for file in one.files if _concerns(file, until_us, bodies_only)]
+        base = current(place.files)
+        concerned = [
+            (one, file) for one in base.manifests for file in one.files if _concerns(file, until_us, bodies_only)
+        ]
         found = Forgotten(
             letters=sum(file.rows for _, file in concerned),
             unsent=_unsent(place, [file for one, file in concerned if one.owner != BROKER]),
@@ -76,9 +79,14 @@ def forget(
             staged=sum(batch.rows for batch in batches(place.files)),
         )
         if execute:
-            for manifest in {one.run: one for one, _ in concerned}.values():
-                _change(place, manifest, until_us, bodies_only)
-            _remove_unlisted(place)
+            make_writable(place.files)
+            run = run_after(base.head.generation)
+            with unpublished(place.files, base, run):
+                changed = [_changed(place, one, until_us, bodies_only, run) for one in base.manifests]
+            # A new generation is published even if nothing has changed: whatever began before it is dead from then on.
+            now = publish(place.files, base, run, changed)
+            remove_dead(place.files, now, alone=place.files.is_folder, thorough=True)
+            remove_torn(place.files, now.head.generation)
             remove_borrowed(place.files)
     return found
 
@@ -102,33 +110,39 @@ def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
     import pyarrow.parquet as pq
 
     sent = pa.array({dl_id for one in all_begun(lake.files) for ids in sent_letters(one) for dl_id in ids}, pa.string())
-    count = 0
-    for file in files:
-        ids = pq.read_table(lake.files.url(file.path), columns=["dl_id"])["dl_id"]
-        count += len(ids) - (pc.sum(pc.is_in(ids, sent)).as_py() or 0)
-    return count
+
+    def unsent(file: DataFile) -> int:
+        with lake.files.open(file.path) as opened:
+            ids = pq.read_table(opened, columns=["dl_id"])["dl_id"]
+        return len(ids) - (pc.sum(pc.is_in(ids, sent)).as_py() or 0)
+
+    return sum(for_each(lake.files, unsent, files))
 
 
-def _change(lake: Lake, manifest: Gathered, until_us: int, bodies_only: bool) -> None:
-    """Replace the files: with the new manifest, and not before, the old files are out of the table."""
+def _changed(lake: Lake, manifest: Gathered, until_us: int, bodies_only: bool, run: str) -> Gathered:
+    """Return the manifest without letters, or with files without bodies. These count once the run is published."""
+    if not any(_concerns(file, until_us, bodies_only) for file in manifest.files):
+        return manifest
     files: list[DataFile] = []
     for file in manifest.files:
         if not _concerns(file, until_us, bodies_only):
             files.append(file)
         elif bodies_only:
-            files.append(_bare(lake, file))
+            files.append(_bare(lake, file, run))
     lake.files.sync([file.path for file in files])
-    lake.files.publish(manifest.path, to_json(replace(manifest, files=files)))
+    return replace(manifest, files=files, revision=run)
 
 
-def _bare(lake: Lake, file: DataFile) -> DataFile:
+def _bare(lake: Lake, file: DataFile, run: str) -> DataFile:
     import pyarrow.parquet as pq
 
     from .parquet_writer import ParquetFile
 
     why = f"its body was removed on {day_of(now_us())}"
-    with pq.ParquetFile(lake.files.url(file.path)) as source:
-        new = ParquetFile(lake.root, file.path.removesuffix(".parquet") + _BARE, source.schema_arrow, by="dead_us")
+    folder, name = os.path.split(file.path.removesuffix(".parquet") + _BARE)
+    path = f"{os.path.dirname(folder)}/run={run}/{name}"
+    with lake.files.open(file.path) as opened, pq.ParquetFile(opened) as source:
+        new = ParquetFile(lake.files, path, source.schema_arrow, by="dead_us")
         try:
             for group in range(source.num_row_groups):
                 new.write(_without_bodies(source.read_row_group(group), why))
@@ -147,20 +161,3 @@ def _without_bodies(table: pa.Table, why: str) -> pa.Table:
         table = table.set_column(at, table.schema.field(at), pa.nulls(len(table), table.schema.field(at).type))
     at = table.schema.get_field_index("problem")
     return table.set_column(at, table.schema.field(at), pc.coalesce(table["problem"], pa.scalar(why)))
-
-
-def _remove_unlisted(lake: Lake) -> None:
-    """Remove files that are no longer in the table, after this run or one that was killed."""
-    manifests = read_all(lake.files)
-    listed, runs = {file.path for one in manifests for file in one.files}, {one.run for one in manifests}
-    for path in _files(lake, runs):
-        if path not in listed:
-            lake.files.remove(path)
-
-
-def _files(lake: Lake, runs: set[str]) -> Iterator[str]:
-    for day in lake.files.entries(TABLE):
-        for run in lake.files.entries(f"{TABLE}/{day.name}") if day.name.startswith("dt=") else ():
-            if run.name.removeprefix("run=") in runs:
-                for file in lake.files.entries(f"{TABLE}/{day.name}/{run.name}"):
-                    yield f"{TABLE}/{day.name}/{run.name}/{file.name}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import LakeError
+from ..file_store import for_each
 from ..files import DRAFT, Files
 from ..head import Head, LostRace, lost, read_head, swap_head
 from ..manifests import (
@@ -56,7 +57,7 @@ def current(files: Files) -> Snapshot:
         if head.version is None:
             return Snapshot(head, read_manifests(files))
         try:
-            return Snapshot(head, [read_manifest(files, path) for path in _paths(files, head)])
+            return Snapshot(head, for_each(files, lambda path: read_manifest(files, path), _paths(files, head)))
         except FileNotFoundError as error:
             again = _head(files)
             if again.version == head.version:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...dead_letters.edits.letter import Redact, Transform
-from ..lake.lake import Lake, require_folder
+from ..lake.lake import Lake
 from ..manifests import now_us
 from ..time_range import TimeBound
 from .options import MAX_GENERATION, PlanOptions, plan_options
@@ -84,7 +84,6 @@ def plan(
         bodies=bodies,
         redact=redact,
     )
-    require_folder(lake, "plan")
     place = lake if isinstance(lake, Lake) else Lake(lake)
     check_folder(folder)
     if wish.asked is not None:

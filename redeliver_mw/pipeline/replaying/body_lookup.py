@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..files import Files, files_at
 from ..lake.lake import Lake
 from ..plans.bucket_files import small_batches, write_letters
 from ..plans.plan_file import Plan, path_of
@@ -60,7 +61,7 @@ def borrowed(folder: str, bucket: int) -> Callable[[Row], Row]:
     """Return a function that adds bodies to rows of a bucket, called in order of their positions. Raises OSError."""
     if not folder:
         return lambda row: row
-    rows = _read(os.path.join(folder, path_of(bucket)))
+    rows = _read(files_at(folder), path_of(bucket))
 
     def of(row: Row) -> Row:
         found = next(one for one in rows if one["position"] == row["position"])
@@ -69,8 +70,8 @@ def borrowed(folder: str, bucket: int) -> Callable[[Row], Row]:
     return of
 
 
-def _read(path: str) -> Iterator[Row]:
-    with pq.ParquetFile(path) as file:
+def _read(files: Files, path: str) -> Iterator[Row]:
+    with files.open(path) as opened, pq.ParquetFile(opened) as file:
         for part in file.iter_batches(batch_size=_AT_ONCE):
             yield from part.to_pylist()
 
