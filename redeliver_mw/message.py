@@ -41,7 +41,8 @@ __all__ = [
 DestinationKind = Literal["queue", "topic"]
 
 
-class Destination(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Destination:
     """Names a queue or a topic without any broker's prefix, or one durable subscription to a topic.
 
     A message sent to a topic reaches all of the topic's subscriptions. A message sent to a destination with a
@@ -51,6 +52,11 @@ class Destination(NamedTuple):
     name: str
     kind: DestinationKind = "queue"
     subscription: str = ""
+
+    def __hash__(self) -> int:
+        # A destination is looked up several times for each message, and nearly always the name alone tells it from
+        # others.
+        return hash(self.name)
 
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:

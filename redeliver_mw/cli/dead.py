@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -508,7 +509,7 @@ def _name_of(source: Destination | None) -> str:
     """
     if source is None:
         return ""
-    return str(source._replace(name=redact(source.name), subscription=redact(source.subscription)))
+    return str(replace(source, name=redact(source.name), subscription=redact(source.subscription)))
 
 
 def _error(letter: DeadLetterInfo) -> str:

@@ -8,7 +8,7 @@ import os
 import string
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def subscribed(source: Destination, subscription: str | None) -> Destination:
             cure="Use letters, digits, '.', '-' and '_'",
             code="destination-name",
         )
-    return source._replace(subscription=name)
+    return replace(source, subscription=name)
 
 
 def check_order(order: Order, source: Destination, settings: Settings) -> None:
