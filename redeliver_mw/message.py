@@ -53,11 +53,6 @@ class Destination:
     kind: DestinationKind = "queue"
     subscription: str = ""
 
-    def __hash__(self) -> int:
-        # A destination is looked up several times for each message, and nearly always the name alone tells it from
-        # others.
-        return hash(self.name)
-
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
         """Parse the text form of a destination.
