@@ -20,7 +20,7 @@ from ...errors import ConfigError, counted
 from ..arguments import Json
 from ..help import example
 from ..output import plain, print_table
-from . import backtest, drain, forget, insights, plan, replay, report
+from . import backtest, drain, forget, insights, optimize, plan, replay, report
 from .options import Conf, LakeFolder, Master, Since, Until, spark, telling
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ PARTS = (
     plan,
     replay,
     forget,
+    optimize,
 )
 BAD, IN_PART = 1, 3
 

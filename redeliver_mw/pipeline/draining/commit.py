@@ -24,7 +24,7 @@ from ..lake.lake import Lake
 from ..lake.parquet_writer import DayWriter
 from ..manifests import DataFile, new_run, now_us
 from .dedupe import Matched, Staged, StagedLetter, doubt_of, match
-from .manifests import BROKER, Gathered, doubts_of, read_all, to_json
+from .manifests import BROKER, Gathered, doubts_of, known_runs, read_all, to_json
 from .rows import LETTERS
 from .staging import STAGING, TABLE, StagedBatch, batches, remove, remove_torn
 
@@ -65,7 +65,7 @@ def _with_staged(lake: Lake, error: LakeError) -> LakeError:
 def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
     with readable_errors(lake.root):
         manifests = read_all(lake.files)
-        _remove_dead(lake, {one.run for one in manifests})
+        _remove_dead(lake, known_runs(manifests))
         remove_torn(lake.files)
         known = {name for one in manifests for name in one.staged}
         found = batches(lake.files)

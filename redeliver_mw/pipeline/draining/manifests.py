@@ -3,6 +3,7 @@
 """Lists the contents of the table `dead_letters`: a JSON file for each time that rows were added or removed.
 
 `dead_letters/_manifests/RUN.json` is written last: only files that it lists count. Paths are relative to the lake.
+A manifest of `optimize` names manifests that do not count any more since it is there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from ..errors import LakeError
 from ..files import Files
-from ..manifests import DataFile
+from ..manifests import DataFile, run_of
 from .dedupe import Doubt
 from .staging import TABLE
 
@@ -27,6 +28,7 @@ class Gathered:
     """Lists the `files` made of the staging files `staged`; the instants in `files` are those of `dead_us`.
 
     `letters` are new in the table, `again` were in it already. `doubts` are all doubts after the run, of whatever run.
+    `replaces` are runs whose manifests do not count beside this one.
     """
 
     run: str
@@ -37,6 +39,7 @@ class Gathered:
     letters: int = 0
     again: int = 0
     doubts: list[Doubt] = field(default_factory=list)
+    replaces: list[str] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -48,13 +51,24 @@ def to_json(manifest: Gathered) -> bytes:
 
 
 def read_all(files: Files) -> list[Gathered]:
-    """Return all manifests, the oldest first.
+    """Return all manifests that count, the oldest first.
 
     Raises LakeError if one cannot be read, because counts would be wrong without it.
     """
-    listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
-    found = [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
-    return sorted(found, key=lambda one: (one.created_us, one.run))
+    while True:
+        listed = [one.name for one in files.entries(FOLDER) if one.name.endswith(".json") and one.name[0] not in "._"]
+        try:
+            found = [_read(files, f"{FOLDER}/{name}") for name in listed]
+        except FileNotFoundError:  # it was replaced, and is removed: another was listed too late
+            continue
+        replaced = {run for one in found for run in one.replaces}
+        return sorted((one for one in found if one.run not in replaced), key=lambda one: (one.created_us, one.run))
+
+
+def known_runs(manifests: Sequence[Gathered]) -> set[str]:
+    """Return the runs whose folders hold files that count, or files that are kept for their readers."""
+    runs = {run for one in manifests for run in (one.run, *one.replaces)}
+    return runs | {run_of(file.path) for one in manifests for file in one.files}
 
 
 def doubts_of(manifests: Sequence[Gathered]) -> list[Doubt]:

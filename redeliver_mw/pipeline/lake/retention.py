@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..draining.commit import gather
-from ..draining.manifests import BROKER, Gathered, read_all, to_json
+from ..draining.manifests import BROKER, Gathered, known_runs, read_all, to_json
 from ..draining.staging import TABLE, batches
 from ..errors import readable_errors
 from ..manifests import DataFile, now_us
@@ -152,8 +152,8 @@ def _without_bodies(table: pa.Table, why: str) -> pa.Table:
 def _remove_unlisted(lake: Lake) -> None:
     """Remove files that are no longer in the table, after this run or one that was killed."""
     manifests = read_all(lake.files)
-    listed, runs = {file.path for one in manifests for file in one.files}, {one.run for one in manifests}
-    for path in _files(lake, runs):
+    listed = {file.path for one in manifests for file in one.files}
+    for path in _files(lake, known_runs(manifests)):
         if path not in listed:
             lake.files.remove(path)
 
