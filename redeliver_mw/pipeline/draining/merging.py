@@ -33,8 +33,8 @@ class MergedLetters:
     kept: int = 0
 
 
-def merge_letters(lake: Lake, wanted: Wanted, before_us: int) -> MergedLetters:
-    """Merge the letters of each owner if there are enough small files, and remove what was replaced before an instant.
+def merge_letters(lake: Lake, wanted: Wanted, keep_us: int) -> MergedLetters:
+    """Merge the letters of each owner, and remove what was replaced so long ago or longer.
 
     Raises LakeError if another process drains into the lake.
     """
@@ -48,7 +48,7 @@ def merge_letters(lake: Lake, wanted: Wanted, before_us: int) -> MergedLetters:
                 continue
             old, new = _merge(lake, ours, manifests, wanted)
             before, after, manifests = before + old, after + new, read_all(lake.files)
-        removed, kept = _remove_old(lake, manifests, before_us)
+        removed, kept = _remove_old(lake, manifests, max(now_us(), manifests[-1].created_us) - keep_us)
         return MergedLetters(before, after, removed, kept)
 
 

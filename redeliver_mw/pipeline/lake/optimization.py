@@ -96,10 +96,10 @@ def optimize(
     place = lake if isinstance(lake, Lake) else Lake(lake)
     at_us = now_us()
     wanted = Wanted(at_us - round(older_than_s * 1e6), at_us, target_bytes, workers or _workers(place.files))
-    before_us = at_us - round(keep_s * 1e6)
+    keep_us = round(keep_s * 1e6)
     with place.locked(), readable_errors(place.root):
-        done = _events(place, wanted, before_us, progress)
-    letters = merge_letters(place, wanted, before_us)
+        done = _events(place, wanted, keep_us, progress)
+    letters = merge_letters(place, wanted, keep_us)
     return replace(
         done,
         letter_files_before=letters.before,
@@ -136,7 +136,7 @@ def _workers(files: Files) -> int:
     return len(os.sched_getaffinity(0)) if files.is_folder else _THREADS_OF_BUCKET
 
 
-def _events(lake: Lake, wanted: Wanted, before_us: int, progress: Progress | None) -> Optimized:
+def _events(lake: Lake, wanted: Wanted, keep_us: int, progress: Progress | None) -> Optimized:
     """Publish as many runs as are needed, and remove what was replaced long enough ago."""
     files, done = lake.files, Optimized()
     now = snapshots.current(files)
@@ -149,20 +149,21 @@ def _events(lake: Lake, wanted: Wanted, before_us: int, progress: Progress | Non
         if progress is not None:
             progress("rewriting", rewritten, max(total, 1))
         merged = len(now.manifests)
-        now, new = _Run(lake, now, wanted, days).publish()
+        run, new = _Run(lake, now, wanted, days).publish()
+        now = snapshots.current(files)  # with its version, by which the next run replaces it
         old = [file for found in days.values() for file in found]
         rewritten += sum(file.bytes for file in old)
         done = replace(
             done,
             runs=done.runs + 1,
-            run=now.head.run,
+            run=run,
             merged=max(done.merged, merged),
             files_before=done.files_before + len(old),
             files=done.files + len(new),
             rows=done.rows + sum(file.rows for file in new),
             bytes=done.bytes + sum(file.bytes for file in new),
         )
-    removed, kept = old_files.remove_old(files, now, before_us)
+    removed, kept = old_files.remove_old(files, now, now_us() - keep_us)
     with contextlib.suppress(OSError):
         snapshots.remove_dead(files, now)
     return replace(done, removed=removed, kept=kept)
@@ -191,8 +192,8 @@ class _Run:
         self.lake, self.base, self.wanted, self.days = lake, base, wanted, days
         self.name = run_after(base.head.generation)
 
-    def publish(self) -> tuple[snapshots.Snapshot, list[DataFile]]:
-        """Return the new snapshot, and the files that were written."""
+    def publish(self) -> tuple[str, list[DataFile]]:
+        """Return the name of the run, and the files that were written."""
         from .validation import ARROW
 
         files = self.lake.files
@@ -201,7 +202,8 @@ class _Run:
             manifest = self._manifest(written)
             files.sync([file.path for file in written])
             snapshots.write(files, self.base, manifest)
-        return snapshots.publish(files, self.base, manifest), written
+        snapshots.publish(files, self.base, manifest)
+        return self.name, written
 
     def _manifest(self, written: list[DataFile]) -> Manifest:
         files, manifests = self.lake.files, self.base.manifests
