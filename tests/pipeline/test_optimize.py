@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from redeliver_mw.cli.main import app
 from redeliver_mw.errors import ConfigError
-from redeliver_mw.pipeline import Lake, LakeError, compact, insights, optimize
+from redeliver_mw.pipeline import Lake, LakeError, compact, optimize
 from redeliver_mw.pipeline import head as head_module
 from redeliver_mw.pipeline.draining.commit import gather
 from redeliver_mw.pipeline.draining.manifests import Gathered, doubts_of, read_all, to_json
@@ -29,7 +29,7 @@ from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake import optimization, snapshots
 from redeliver_mw.pipeline.lake.compaction import nothing_new
 from redeliver_mw.pipeline.lake.retention import forget
-from redeliver_mw.pipeline.manifests import new_run, run_folders
+from redeliver_mw.pipeline.manifests import run_folders
 from tests.pipeline.drained import DAY, NOON, letter, put
 from tests.pipeline.journals import lines, segment
 from tests.pipeline.many_runs import SMALL, add_run, everything, ids, publish_run, rows_of, segments

@@ -21,7 +21,7 @@ from ..arguments import Json
 from ..help import example
 from ..output import plain, print_table
 from . import backtest, drain, forget, insights, optimize, plan, replay, report
-from .options import Conf, LakeFolder, Master, Since, Until, spark, telling
+from .options import Conf, LakeFolder, Master, Since, Until, read_conf, spark, telling
 
 if TYPE_CHECKING:
     from ...pipeline import Compacted
@@ -99,11 +99,11 @@ def schema(name: Name, as_json: Json = False) -> None:
         print("\n".join(f"{column} {kind}" for column, _, kind in columns))
 
 
-def doctor(as_json: Json = False) -> None:
-    """Look whether Spark can run here: Java, the packages it needs, the Python of its workers."""
+def doctor(conf: Conf = None, as_json: Json = False) -> None:
+    """Look whether Spark can run here: Java, the packages it needs, the Python of its workers, its S3 client."""
     from ...pipeline.doctor import examine
 
-    findings = examine()
+    findings = examine(read_conf(conf))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:
