@@ -30,6 +30,7 @@ from redeliver_mw.pipeline.lake import optimization, snapshots
 from redeliver_mw.pipeline.lake.compaction import nothing_new
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.manifests import run_folders
+from tests.bench.lake_runs import build, figures
 from tests.pipeline.drained import DAY, NOON, letter, put
 from tests.pipeline.journals import lines, segment
 from tests.pipeline.many_runs import SMALL, add_run, everything, ids, publish_run, rows_of, segments
@@ -50,7 +51,7 @@ def server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "folder":
         return str(tmp_path / "lake")
@@ -243,7 +244,7 @@ def test_a_run_that_was_merged_long_ago_is_in_doubt_and_not_removed(
     assert early.run in run_folders(lake.files)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_optimize_that_is_killed_at_any_step_leaves_every_record_and_segment_once(tmp_path: Path) -> None:
     origin = Lake(tmp_path / "lake-origin", create=True)
     for run in range(4):
@@ -269,6 +270,27 @@ def test_optimize_that_is_killed_at_any_step_leaves_every_record_and_segment_onc
     else:
         pytest.fail("it was killed each time")
     assert outcomes == {4, 1}
+
+
+# Many runs
+
+
+@pytest.mark.long
+def test_a_lake_of_2000_runs_costs_little_after_optimize(tmp_path: Path) -> None:
+    lake, journal = Lake(tmp_path / "lake", create=True), tmp_path / "journal"
+    segment(journal, lines(range(5)), "seg-000000.jsonl")
+    build(lake, 2000, 5)
+    read = segments(lake)
+    before = figures(lake, journal, 2000, None)
+    done = optimize(lake, keep_s=0)
+    assert done.files == 2  # of two days
+    after = figures(lake, journal, 2000, None)
+    assert [before["manifests"], after["manifests"], after["data_files"]] == [2000, 1, 3]
+    assert after["rows"] == before["rows"] + 10
+    assert after["snapshot_bytes"] < before["snapshot_bytes"] / 100
+    for what in ("read_what_counts_s", "look_for_dead_s", "publish_a_run_s", "read_all_s"):
+        assert after[what][1] < before[what][1] / 3, (what, before[what], after[what])  # seconds of the processor
+    assert segments(lake)[: len(read)] == read
 
 
 # What may not go
