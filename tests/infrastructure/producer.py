@@ -7,6 +7,7 @@ No message is sent a second time, so that whatever is handled twice was not the 
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -115,7 +116,7 @@ class Producer:
         self._over.wait(seconds)
 
 
-def _quietly(close: Callable[[], None]) -> None:
+def _quietly(close: Callable[[], object]) -> None:
     try:
         close()
     except Exception:  # it was broken before, or is now
@@ -136,11 +137,47 @@ def _pika(url: BrokerUrl, queue: str) -> Open:
     channel = connection.channel()
     channel.confirm_delivery()
 
+    transport: Any = connection
+    patience_ends = PatienceEnd(lambda: transport._impl._transport._sock.shutdown(socket.SHUT_RDWR))
+
     def publish(body: str) -> None:
         durable = pika.BasicProperties(delivery_mode=2, message_id=body)
-        channel.basic_publish("", queue, body.encode(), durable, mandatory=True)
+        with patience_ends:
+            channel.basic_publish("", queue, body.encode(), durable, mandatory=True)
 
-    return publish, connection.close
+    def close() -> None:
+        patience_ends.forget()
+        connection.close()
+
+    return publish, close
+
+
+class PatienceEnd:
+    """Calls `cut` if what is done within the context takes longer than the patience.
+
+    pika waits for a confirm without an end, and RabbitMQ 3.10 never sends some of them after a partition.
+    """
+
+    def __init__(self, cut: Callable[[], object]) -> None:
+        self._cut, self._due = cut, 0.0
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, name="producer's patience", daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._due = time.monotonic() + PATIENCE
+
+    def __exit__(self, *_: object) -> None:
+        self._due = 0.0
+
+    def forget(self) -> None:
+        """End the watch."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(AGAIN):
+            if 0.0 < self._due < time.monotonic():
+                self._over.set()
+                _quietly(self._cut)
 
 
 def _stomp(url: BrokerUrl, queue: str) -> Open:

@@ -208,7 +208,12 @@ class Scene:
             return True
 
         pairs = list(zip(self.lanes, rows, strict=True))
-        _wait(lambda: all(seen(lane, row) for lane, row in pairs), 120)
+
+        def all_seen() -> bool:
+            found = [seen(lane, row) for lane, row in pairs]  # each row is filled in, whatever the others say
+            return all(found)
+
+        _wait(all_seen, 120)
         time.sleep(GOES_ON)
         for lane, row in pairs:
             row.silent = _longest_silence(lines(lane.log), self._struck)

@@ -86,12 +86,28 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         if row.consumer.startswith("bare"):
             continue
         wrong = [text for text in row.wrong if not (text.startswith("lost:") and dropped.get((row.broker, row.fault)))]
-        if (
-            "mirrored" in row.broker
-        ):  # whose new master delivers again what is in a consumer's hands on the same channel
+        if _delivers_twice(row):
             wrong = [text for text in wrong if not text.startswith("two different dead letters")]
-        if row.again is None or row.again > WITHIN:
+        if (row.again is None or row.again > WITHIN) and not _may_wait_for_ever(row):
             late = "never again" if row.again is None else f"again after {row.again:.1f} s"
             wrong.append(f"consuming {late}")
         found += [f"{row.broker}, {row.fault}, {row.consumer}: {text}" for text in wrong]
     return found
+
+
+def _delivers_twice(row: Row) -> bool:
+    """Return whether the broker delivers what a consumer holds a second time, on the same channel and without a mark.
+
+    A new master of a mirrored queue does, and on 3.10 a quorum queue after a partition that nothing handles.
+    """
+    return "mirrored" in row.broker or (row.broker, row.fault) == ("RabbitMQ 3.10, three nodes", "partition")
+
+
+def _may_wait_for_ever(row: Row) -> bool:
+    """Return whether the broker may forget this consumer when its queue is deleted, and tell it nothing.
+
+    RabbitMQ 3.10 does so at times on a cluster. An App finds out; a driver's own loop, wrapped or not, does not.
+    """
+    return (row.broker, row.fault) == ("RabbitMQ 3.10, three nodes", "delete-source") and row.consumer.startswith(
+        "drop-in"
+    )

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from tests.faults.load import Line
 from tests.faults.sites import Letter
 from tests.infrastructure.scene import Row, tally
@@ -67,6 +69,24 @@ def test_what_is_handled_or_dead_lettered_twice_is_counted_and_only_a_second_let
     assert verdicts([same]) == []
     other = account(["poison:2"], dead=[letter("poison:2", "1"), letter("poison:2", "2")])
     assert "two different dead letters: poison:2" in verdicts([other])[0]
+
+
+@pytest.mark.parametrize(
+    ("broker", "fault", "wrong"),
+    [
+        ("RabbitMQ 3.10, three nodes", "partition", 0),
+        ("RabbitMQ 3.10, three nodes, autoheal, mirrored", "kill", 0),
+        ("RabbitMQ 3.10, three nodes", "kill", 1),
+        ("RabbitMQ 3.10, three nodes, pause_minority", "partition", 1),
+        ("RabbitMQ 4.3, three nodes", "partition", 1),
+    ],
+)
+def test_two_different_dead_letters_are_wrong_unless_the_broker_delivers_unmarked_on_the_same_channel(
+    broker: str, fault: str, wrong: int
+) -> None:
+    found = Row(broker, fault, "App", "quorum", back=1.0, again=0.5)
+    tally(found, ["poison:2"], [], [letter("poison:2", "1"), letter("poison:2", "2")], [], bare=False)
+    assert len(verdicts([found])) == wrong
 
 
 def test_a_healthy_message_among_the_dead_is_wrong() -> None:
