@@ -29,6 +29,7 @@ from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake import optimization, snapshots
 from redeliver_mw.pipeline.lake.compaction import nothing_new
 from redeliver_mw.pipeline.lake.retention import forget
+from redeliver_mw.pipeline.lake.rewriting import RewriteOrder
 from redeliver_mw.pipeline.manifests import run_folders
 from tests.bench.lake_runs import build, figures
 from tests.pipeline.drained import DAY, NOON, letter, put
@@ -174,7 +175,7 @@ def test_columns_that_an_earlier_release_did_not_write_are_null(tmp_path: Path) 
 
 def test_a_compaction_that_is_published_meanwhile_wins_and_optimize_says_so(lake: Lake) -> None:
     base = snapshots.current(lake.files)
-    wanted = optimization.Wanted(optimization.now_us(), optimization.now_us(), SMALL, 1)
+    wanted = RewriteOrder(optimization.now_us(), optimization.now_us(), SMALL, 1)
     late = optimization._Run(lake, base, wanted, wanted.small([file for one in base.manifests for file in one.files]))
     winner = publish_run(lake, RUNS, [9_000])
     before = ids(lake)

@@ -101,7 +101,7 @@ def environment(folder: Path) -> dict[str, str]:
     """Variables of a shell in which `redeliver` is this tree's."""
     program = folder / "bin" / "redeliver"
     program.parent.mkdir()
-    words = shlex.join([sys.executable, "-m", "redeliver_mw"])
+    words = shlex.join([sys.executable, "-c", "from redeliver_mw.cli.main import main; main()"])
     program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     program.chmod(0o755)
     paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])

@@ -20,7 +20,7 @@ from .staging import TABLE
 
 if TYPE_CHECKING:
     from ..lake.lake import Lake
-    from ..lake.optimization import Wanted
+    from ..lake.rewriting import RewriteOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class MergedLetters:
     kept: int = 0
 
 
-def merge_letters(lake: Lake, wanted: Wanted, keep_us: int) -> MergedLetters:
+def merge_letters(lake: Lake, wanted: RewriteOrder, keep_us: int) -> MergedLetters:
     """Merge the letters of each owner, and remove what was replaced so long ago or longer.
 
     Raises LakeError if another process drains into the lake.
@@ -52,9 +52,9 @@ def merge_letters(lake: Lake, wanted: Wanted, keep_us: int) -> MergedLetters:
         return MergedLetters(before, after, removed, kept)
 
 
-def _merge(lake: Lake, ours: list[Gathered], manifests: list[Gathered], wanted: Wanted) -> tuple[int, int]:
+def _merge(lake: Lake, ours: list[Gathered], manifests: list[Gathered], wanted: RewriteOrder) -> tuple[int, int]:
     """Replace the manifests of one owner, and return how many files went and came."""
-    from ..lake.optimization import rewrite
+    from ..lake.rewriting import rewrite
     from .rows import LETTERS
 
     files, run = lake.files, new_run()

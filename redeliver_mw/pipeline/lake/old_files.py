@@ -28,7 +28,7 @@ DELTA_LOG: Final = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedFiles:
     """Lists what a run has replaced: runs, whose manifests are old, and files of data or lists; and when."""
 
     at_us: int
@@ -36,17 +36,17 @@ class Replaced:
     files: list[str] = field(default_factory=list)
 
 
-def write(files: Files, run: str, replaced: Replaced) -> str:
+def write(files: Files, run: str, replaced: ReplacedFiles) -> str:
     """Write the list of a run, and return its path."""
     path = f"{snapshots.REPLACED}/{run}.json"
     files.publish(path, orjson.dumps(replaced))
     return path
 
 
-def read(files: Files, path: str) -> Replaced | None:
+def read(files: Files, path: str) -> ReplacedFiles | None:
     """Return a list, None if all of its files are removed. Raises LakeError if the list is damaged."""
     try:
-        return Replaced(**orjson.loads(files.read(path)))
+        return ReplacedFiles(**orjson.loads(files.read(path)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
@@ -100,7 +100,7 @@ def _named(manifests: Sequence[Manifest]) -> set[str]:
     return named.union(*(one.merger.segments for one in manifests if one.merger is not None))
 
 
-def _remove_late(files: Files, manifests: Sequence[Manifest], lists: Sequence[Replaced]) -> None:
+def _remove_late(files: Files, manifests: Sequence[Manifest], lists: Sequence[ReplacedFiles]) -> None:
     """Remove the files of dead runs that wrote them after their base was merged: `remove_dead` leaves these alone."""
     merged = snapshots.merged_below(manifests)
     known = snapshots.named_runs(manifests) | {run for one in lists for run in one.runs}

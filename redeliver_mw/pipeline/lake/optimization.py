@@ -12,10 +12,7 @@ The letters are merged by `draining.merging`, with a list of what was replaced i
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -24,24 +21,22 @@ from ..errors import readable_errors
 from ..files import Files
 from ..manifests import DataFile, Manifest, Merger, base_of, now_us, run_after
 from ..progress import Progress
-from ..time_range import DAY_US
 from . import old_files, segment_lists, snapshots
 from .lake import Lake
 from .lake_format import make_writable
-from .old_files import Replaced
+from .old_files import ReplacedFiles
+from .rewriting import RewriteOrder, rewrite
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 TARGET: Final = 128 << 20
 KEEP_S: Final = 7 * 86_400
 _LEAST: Final = 4096  # bytes of the smallest target
-_FEW: Final = 8  # small files of a day that is not over, below which they wait for more
 _AT_ONCE: Final = 1 << 30  # bytes that one run rewrites, unless one day has more
 _FILES_AT_ONCE: Final = 3_000  # the same in files
 _LISTS: Final = 16  # lists of segments, above which they become one
 _REMEMBERED: Final = 1_000  # merged runs by whose names a run finds out that it was published
-_WHOLE: Final = 8 << 20  # bytes of a file that is read in one piece
 _THREADS_OF_BUCKET: Final = 16  # of which most wait for the store
 
 
@@ -95,7 +90,7 @@ def optimize(
         )
     place = lake if isinstance(lake, Lake) else Lake(lake)
     at_us = now_us()
-    wanted = Wanted(at_us - round(older_than_s * 1e6), at_us, target_bytes, workers or _workers(place.files))
+    wanted = RewriteOrder(at_us - round(older_than_s * 1e6), at_us, target_bytes, workers or _workers(place.files))
     keep_us = round(keep_s * 1e6)
     with place.locked(), readable_errors(place.root):
         done = _events(place, wanted, keep_us, progress)
@@ -110,33 +105,11 @@ def optimize(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Holds which files are to be rewritten: those before `until_us`; and into which size, `workers` at a time."""
-
-    until_us: int
-    now_us: int
-    target: int
-    workers: int
-
-    def small(self, files: Sequence[DataFile]) -> dict[str, list[DataFile]]:
-        """Return the small files of each day that has enough of them, in the order of their first records."""
-        days: dict[str, list[DataFile]] = {}
-        for file in files:
-            if file.bytes < self.target // 2 and file.max_us < self.until_us:
-                days.setdefault(file.path.split("/", 2)[1], []).append(file)
-        return {
-            day: sorted(found, key=lambda file: (file.min_us, file.path))
-            for day, found in sorted(days.items())
-            if len(found) >= (2 if (found[0].min_us // DAY_US + 1) * DAY_US <= self.now_us else _FEW)
-        }
-
-
 def _workers(files: Files) -> int:
     return len(os.sched_getaffinity(0)) if files.is_folder else _THREADS_OF_BUCKET
 
 
-def _events(lake: Lake, wanted: Wanted, keep_us: int, progress: Progress | None) -> Optimized:
+def _events(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress | None) -> Optimized:
     """Publish as many runs as are needed, and remove what was replaced long enough ago."""
     files, done = lake.files, Optimized()
     now = snapshots.current(files)
@@ -188,7 +161,9 @@ def _at_once(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
 class _Run:
     """Merges all manifests of a snapshot, and rewrites these days, under a name of its own."""
 
-    def __init__(self, lake: Lake, base: snapshots.Snapshot, wanted: Wanted, days: dict[str, list[DataFile]]) -> None:
+    def __init__(
+        self, lake: Lake, base: snapshots.Snapshot, wanted: RewriteOrder, days: dict[str, list[DataFile]]
+    ) -> None:
         self.lake, self.base, self.wanted, self.days = lake, base, wanted, days
         self.name = run_after(base.head.generation)
 
@@ -219,7 +194,9 @@ class _Run:
             lists, dropped = [*([] if together else lists), segment_lists.write(files, self.name, found)], lists
             old |= set(dropped) - set(lists)
             files.sync(lists[-1:])
-        replaced = old_files.write(files, self.name, Replaced(now_us(), [one.run for one in manifests], sorted(old)))
+        replaced = old_files.write(
+            files, self.name, ReplacedFiles(now_us(), [one.run for one in manifests], sorted(old))
+        )
         files.sync([replaced])
         through = [-1 if (base := base_of(one.run)) is None else base for one in manifests if one.merger is None]
         before = [run for one in manifests for run in (*(one.merger.before if one.merger is not None else ()), one.run)]
@@ -239,53 +216,3 @@ class _Run:
                 replaced=[*(path for path in earlier if os.path.basename(path) in there), replaced],
             ),
         )
-
-
-def rewrite(
-    lake: Lake,
-    run: str,
-    days: dict[str, list[DataFile]],
-    wanted: Wanted,
-    schema: pa.Schema,
-    *,
-    table: str,
-    by: str,
-) -> list[DataFile]:
-    """Write the rows of each day into new files, and return these. Raises OSError.
-
-    Raises RuntimeError if the new files do not have exactly the rows of the old ones.
-    """
-    from .parquet_writer import WAITING, DayWriter
-
-    def one(task: int, found: Sequence[DataFile]) -> list[DataFile]:
-        waiting = min(WAITING // wanted.workers, max(wanted.target, 1 << 20))
-        writer = DayWriter(lake.root, run, task, schema, waiting=waiting, large=wanted.target, table=table, by=by)
-        try:
-            for file in found:
-                for part in _tables(lake.files, file, schema):
-                    writer.add(part)
-            written = writer.close()
-        finally:
-            writer.drop()
-        if (new := sum(file.rows for file in written)) != (old := sum(file.rows for file in found)):
-            raise RuntimeError(f"{old} rows were to be rewritten, and {new} were")
-        return written
-
-    with ThreadPoolExecutor(wanted.workers) as threads:
-        return [file for files in threads.map(one, range(len(days)), days.values()) for file in files]
-
-
-def _tables(files: Files, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a file; columns that an earlier release did not write are null."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    opened = io.BytesIO(files.read(file.path)) if file.bytes <= _WHOLE else files.open(file.path)
-    with opened, pq.ParquetFile(opened) as source:
-        for group in range(source.num_row_groups):
-            rows = source.read_row_group(group)
-            columns = [
-                rows[one.name].cast(one.type) if one.name in rows.column_names else pa.nulls(len(rows), one.type)
-                for one in schema
-            ]
-            yield pa.table(columns, schema=schema)
