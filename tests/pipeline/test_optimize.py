@@ -176,7 +176,9 @@ def test_columns_that_an_earlier_release_did_not_write_are_null(tmp_path: Path) 
 def test_a_compaction_that_is_published_meanwhile_wins_and_optimize_says_so(lake: Lake) -> None:
     base = snapshots.current(lake.files)
     wanted = RewriteOrder(optimization.now_us(), optimization.now_us(), SMALL, 1)
-    late = optimization._Run(lake, base, wanted, wanted.small([file for one in base.manifests for file in one.files]))
+    late = optimization._MergingRun(
+        lake, base, wanted, wanted.small([file for one in base.manifests for file in one.files])
+    )
     winner = publish_run(lake, RUNS, [9_000])
     before = ids(lake)
     with pytest.raises(LostRace, match=winner) as error:

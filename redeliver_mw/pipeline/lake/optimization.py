@@ -122,7 +122,7 @@ def _events(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress |
         if progress is not None:
             progress("rewriting", rewritten, max(total, 1))
         merged = len(now.manifests)
-        run, new = _Run(lake, now, wanted, days).publish()
+        run, new = _MergingRun(lake, now, wanted, days).publish()
         now = snapshots.current(files)  # with its version, by which the next run replaces it
         old = [file for found in days.values() for file in found]
         rewritten += sum(file.bytes for file in old)
@@ -158,7 +158,7 @@ def _at_once(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
     return found
 
 
-class _Run:
+class _MergingRun:
     """Merges all manifests of a snapshot, and rewrites these days, under a name of its own."""
 
     def __init__(
