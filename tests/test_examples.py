@@ -47,6 +47,8 @@ def test_every_example_has_its_three_files_and_a_licence() -> None:
         "proton_dropin",
         "order_service",
         "quarter",
+        "airflow",
+        "notebook",
     }
     for folder in folders:
         for file in ("README.md", "main.py", "expected_output.txt"):

@@ -13,6 +13,7 @@ from .draining.order import Drained
 from .errors import LakeError, SparkError
 from .lake.compaction import Compacted, compact
 from .lake.lake import Lake
+from .lake.optimization import Optimized, optimize
 from .plans import plan
 from .plans.plan_file import Plan, read_plan
 from .replaying.job import replay
@@ -25,11 +26,13 @@ __all__ = [
     "Lake",
     "LakeError",
     "Letter",
+    "Optimized",
     "Plan",
     "Replayed",
     "SparkError",
     "compact",
     "drain",
+    "optimize",
     "plan",
     "read_plan",
     "replay",

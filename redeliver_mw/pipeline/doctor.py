@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
+from . import spark_jars
 from .java import CURE, OLDEST, find_java
+from .spark_jars import SparkJars
 
 _PARTS: Final = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
 _EXTRA: Final = "pip install 'redeliver-mw[spark]'"
@@ -43,9 +45,43 @@ class SparkFinding:
     cure: str = ""
 
 
-def examine() -> list[SparkFinding]:
-    """Return the findings in the order in which to fix them. Starts `java` and the workers' Python, but no Spark."""
-    return [_java(), *(_part(name) for name in _PARTS), _workers()]
+def examine(settings: Mapping[str, str] | None = None) -> list[SparkFinding]:
+    """Return the findings in the order in which to fix them. Starts `java` and the workers' Python, but no Spark.
+
+    `settings` are those that the jobs get, such as `spark.jars.packages`.
+    """
+    jars = spark_jars.look(settings)
+    return [_java(), *(_part(name) for name in _PARTS), _workers(), *([_spark(jars), _client(jars)] if jars else ())]
+
+
+def _spark(jars: SparkJars) -> SparkFinding:
+    """Check that the jars of Spark are of the version of the Python package, which calls them."""
+    try:
+        package = version("pyspark")
+    except PackageNotFoundError:
+        package = ""
+    found = f"{jars.spark or 'unknown'}, with Hadoop {jars.hadoop or 'unknown'} ({jars.home})"
+    if not jars.spark:
+        return SparkFinding("spark jars", found, False, "Unset SPARK_HOME, or let it lead to the folder of a Spark")
+    if package and _numbers(jars.spark) != _numbers(package):
+        cure = f"Unset SPARK_HOME, or run: pip install 'pyspark=={jars.spark}'"
+        return SparkFinding("spark jars", f"{found}, and pyspark is {package}", False, cure)
+    return SparkFinding("spark jars", found, True)
+
+
+def _client(jars: SparkJars) -> SparkFinding:
+    """Check that Hadoop's S3 client has the version of Spark's Hadoop. Only lakes in a bucket of S3 need it."""
+    name, right = "hadoop-aws", f"{spark_jars.CLIENT}:{jars.hadoop}"
+    if not jars.clients:
+        return SparkFinding(name, f"none; a lake on s3:// needs --conf spark.jars.packages={right}", True)
+    found = ", ".join(f"{version_} ({where})" for where, version_ in jars.clients.items())
+    if set(jars.clients.values()) != {jars.hadoop}:
+        what = f"{found}, and Spark's Hadoop is {jars.hadoop or 'unknown'}"
+        return SparkFinding(name, what, False, f"Give spark.jars.packages={right}, and no other version of it")
+    if not jars.sdk:
+        cure = f"Give spark.jars.packages={right}, which brings it, or its jar as well"
+        return SparkFinding(name, f"{found}, without Amazon's SDK", False, cure)
+    return SparkFinding(name, found, True)
 
 
 def _java() -> SparkFinding:

@@ -7,15 +7,16 @@ Paths are relative to the lake's folder, so that a lake can be moved.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import orjson
 
 from .errors import LakeError
 from .file_store import for_each
@@ -55,8 +56,26 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Merger:
+    """Describes what a run of `optimize` has put into its manifest in place of all manifests before it.
+
+    `segments` are files that list the segments which those runs have read. `through` is the highest base of their runs,
+    -1 if none has a base. `before` are the names of the last of them, the oldest first: by these a run finds out that
+    it was published. `replaced` are files that list the old files, which are removed later.
+    """
+
+    segments: list[str] = field(default_factory=list)
+    through: int = -1
+    before: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """Describes one run: the folder of the journal that was read, its segments, and the files that hold their rows."""
+    """Describes one run: the folder of the journal that was read, its segments, and the files that hold their rows.
+
+    `merger` is None for a run of the compaction. A run of `optimize` has no segments of its own, and no journal.
+    """
 
     run: str
     created_us: int
@@ -65,6 +84,7 @@ class Manifest:
     files: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)
     duplicates: int = 0
+    merger: Merger | None = None
 
     @property
     def path(self) -> str:
@@ -101,7 +121,7 @@ def now_us() -> int:
 
 
 def to_json(manifest: Manifest) -> bytes:
-    return json.dumps(asdict(manifest), separators=(",", ":")).encode()
+    return orjson.dumps(manifest)
 
 
 def read_manifests(files: Files) -> list[Manifest]:
@@ -118,7 +138,7 @@ def read_manifests(files: Files) -> list[Manifest]:
 def read_manifest(files: Files, path: str) -> Manifest:
     """Return a manifest. Raises LakeError if it is damaged."""
     try:
-        return _manifest(json.loads(files.read(path)))
+        return _manifest(orjson.loads(files.read(path)))
     except (ValueError, KeyError, TypeError) as error:
         raise LakeError(
             f"this manifest is damaged: {error}",
@@ -137,6 +157,7 @@ def _manifest(given: dict[str, Any]) -> Manifest:
         files=_data_files(given["files"]),
         quarantine=_data_files(given["quarantine"]),
         duplicates=given["duplicates"],
+        merger=Merger(**given["merger"]) if given.get("merger") is not None else None,
     )
 
 
@@ -153,3 +174,9 @@ def run_folders(files: Files) -> dict[str, list[str]]:
             if entry.is_folder and entry.name.startswith("run="):
                 found.setdefault(entry.name.removeprefix("run="), []).append(os.path.join(place, entry.name))
     return found
+
+
+def run_of(path: str) -> str:
+    """Return the run in whose folder, or under whose name, a file of the lake is."""
+    folder = path.rsplit("/", 2)[-2]
+    return folder.removeprefix("run=") if folder.startswith("run=") else os.path.basename(path).partition(".")[0]

@@ -202,16 +202,22 @@ GROUP BY ALL
 WITH sent_back AS (
     SELECT message_key, generation, destination, min(ts_us) AS began_us FROM told WHERE generation >= 1 GROUP BY ALL
 ), moves AS (
-    SELECT day, destination, reason, 1 AS came, 0 AS went FROM told WHERE died
+    SELECT day, destination, reason, 1 AS came, 0 AS went, CASE
+        WHEN outcome = 'dead_lettered' AND NOT EXISTS (
+            FROM events AS later
+            WHERE later.message_key = told.message_key AND later.destination = told.destination
+                AND later.generation > told.generation)
+        THEN ts_us END AS waiting_us
+    FROM told WHERE died
     UNION ALL
     SELECT CAST(make_timestamp(began_us) AS DATE), destination, (
         SELECT (list(reason ORDER BY ts_us, record_id))[-1] FROM told AS death
         WHERE died AND death.message_key = sent_back.message_key AND death.destination = sent_back.destination
-            AND death.generation = sent_back.generation - 1), 0, 1
+            AND death.generation = sent_back.generation - 1), 0, 1, NULL
     FROM sent_back
 )
 SELECT day, destination, reason, CAST(sum(came) AS BIGINT) AS in, CAST(sum(went) AS BIGINT) AS out,
-    CAST(NULL AS BIGINT) AS oldest_us
+    min(waiting_us) AS oldest_us
 FROM moves
 GROUP BY day, destination, reason
 """,

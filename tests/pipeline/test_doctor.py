@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version as package
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from redeliver_mw.pipeline.doctor import SparkFinding, examine
 from tests.pipeline.javas import fake_java
 
 
-def finding(name: str) -> SparkFinding:
-    [found] = [one for one in examine() if one.name == name]
+def finding(name: str, **settings: str) -> SparkFinding:
+    [found] = [
+        one for one in examine({key.replace("_", "."): one for key, one in settings.items()}) if one.name == name
+    ]
     assert found.ok == (not found.cure)
     return found
 
@@ -37,7 +40,8 @@ def python(folder: Path, says: str) -> str:
 
 def test_what_is_installed_here_will_do() -> None:
     found = {one.name: one.found for one in examine() if one.ok}
-    assert found.keys() == {"java", "pyspark", "pyarrow", "pandas", "numpy", "protobuf", "PYSPARK_PYTHON"}
+    packages = {"pyspark", "pyarrow", "pandas", "numpy", "protobuf"}
+    assert found.keys() == {"java", *packages, "PYSPARK_PYTHON", "spark jars", "hadoop-aws"}
     import pandas
 
     assert found["pandas"] == pandas.__version__
@@ -106,3 +110,57 @@ def test_workers_of_this_python_under_another_name_are_asked_and_fine(monkeypatc
 def test_workers_that_do_not_run_are_bad(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "gone"))
     assert "does not run" in finding("PYSPARK_PYTHON").found
+
+
+# Spark, its Hadoop, and the S3 client
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the jars of a Spark, by their names."""
+    jars = tmp_path / "spark" / "jars"
+    jars.mkdir(parents=True)
+    for name in (f"spark-core_2.13-{package('pyspark')}", "hadoop-client-api-3.5.0", "hadoop-client-runtime-3.5.0"):
+        (jars / f"{name}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    return tmp_path / "spark"
+
+
+def test_without_an_s3_client_the_doctor_says_which_one_a_bucket_needs(home: Path) -> None:
+    found = finding("hadoop-aws")
+    assert (found.ok, found.found.rpartition(" ")[2]) == (
+        True,
+        "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0",
+    )
+    assert finding("spark jars").found == f"{package('pyspark')}, with Hadoop 3.5.0 ({home})"
+
+
+def test_the_s3_client_of_another_hadoop_is_bad_wherever_it_is_named(home: Path) -> None:
+    right, wrong = (f"org.other:one:1,org.apache.hadoop:hadoop-aws:{version}" for version in ("3.5.0", "3.4.1"))
+    assert finding("hadoop-aws", spark_jars_packages=right).ok
+    bad = finding("hadoop-aws", spark_jars_packages=wrong)
+    assert bad.found == "3.4.1 (spark.jars.packages), and Spark's Hadoop is 3.5.0"
+    assert "org.apache.hadoop:hadoop-aws:3.5.0" in bad.cure
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").write_text(f"# ours\nspark.jars.packages  {wrong}\n")
+    assert finding("hadoop-aws") == bad
+    assert finding("hadoop-aws", spark_jars_packages=right).ok  # a job's own settings come first
+    (home / "jars" / "hadoop-aws-3.3.6.jar").touch()
+    both = finding("hadoop-aws", spark_jars_packages=right).found
+    assert both.startswith(f"3.5.0 (spark.jars.packages), 3.3.6 ({home / 'jars'})")
+
+
+def test_an_s3_client_without_the_sdk_that_it_calls_is_bad(home: Path) -> None:
+    jar = "/opt/hadoop-aws-3.5.0.jar"
+    assert finding("hadoop-aws", spark_jars=jar).found == "3.5.0 (spark.jars), without Amazon's SDK"
+    assert finding("hadoop-aws", spark_jars=f"{jar}, /opt/bundle-2.35.4.jar").ok
+
+
+def test_jars_of_another_spark_than_the_package_are_bad(home: Path) -> None:
+    next((home / "jars").glob("spark-core*")).rename(home / "jars" / "spark-core_2.13-4.0.1.jar")
+    found = finding("spark jars")
+    assert (found.ok, found.found.endswith(f"and pyspark is {package('pyspark')}")) == (False, True)
+    for jar in (home / "jars").iterdir():
+        jar.unlink()
+    assert finding("spark jars").cure == "Unset SPARK_HOME, or let it lead to the folder of a Spark"

@@ -128,11 +128,12 @@ def test_deaths_come_in_and_replays_go_out_under_the_reason_of_the_death_before(
         *told("a", (2 * day, OK), generation=2),
         *told("nobody saw it die", (2 * day, OK), generation=1),
         row(0, DEAD, message_key="b", reason="expired", handler_us=0, **NO_ERROR),
+        row(9, DEAD, message_key="c", reason="expired", handler_us=0, **NO_ERROR),
     ]
     found = dead_letter_flow(events(spark, rows, tmp_path)).orderBy("day", "reason").collect()
     assert [(one["day"].day, one["reason"], one["in"], one["out"], one["oldest_us"]) for one in found] == [
         (2, "exhausted", 1, 0, None),
-        (2, "expired", 1, 0, None),
+        (2, "expired", 2, 0, START),  # two letters still wait; `a` was sent back, and then discarded
         (3, "exhausted", 0, 1, None),
         (3, "fatal", 1, 0, None),
         (4, None, 0, 1, None),

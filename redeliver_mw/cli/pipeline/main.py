@@ -20,8 +20,8 @@ from ...errors import ConfigError, counted
 from ..arguments import Json
 from ..help import example
 from ..output import plain, print_table
-from . import backtest, drain, export, forget, insights, plan, replay, report
-from .options import Conf, LakeFolder, Master, Since, Until, spark, telling
+from . import backtest, drain, export, forget, insights, optimize, plan, replay, report
+from .options import Conf, LakeFolder, Master, Since, Until, read_conf, spark, telling
 
 if TYPE_CHECKING:
     from ...pipeline import Compacted
@@ -35,6 +35,7 @@ PARTS = (
     replay,
     forget,
     export,
+    optimize,
 )
 BAD, IN_PART = 1, 3
 
@@ -99,11 +100,11 @@ def schema(name: Name, as_json: Json = False) -> None:
         print("\n".join(f"{column} {kind}" for column, _, kind in columns))
 
 
-def doctor(as_json: Json = False) -> None:
-    """Look whether Spark can run here: Java, the packages it needs, the Python of its workers."""
+def doctor(conf: Conf = None, as_json: Json = False) -> None:
+    """Look whether Spark can run here: Java, the packages it needs, the Python of its workers, its S3 client."""
     from ...pipeline.doctor import examine
 
-    findings = examine()
+    findings = examine(read_conf(conf))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:

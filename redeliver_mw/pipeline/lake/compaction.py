@@ -24,7 +24,7 @@ from ..errors import lake_error, readable_errors
 from ..manifests import TICKS, DataFile, Manifest, now_us, run_after
 from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
-from . import snapshots
+from . import segment_lists, snapshots
 from .journal_segments import JournalListing, ListedSegment, Unread, is_worth_tasks, list_journal, share_out, unread
 from .lake import Lake, is_lake
 from .lake_format import make_writable
@@ -83,7 +83,7 @@ def compact(
     target = Lake(lake, create=True)
     with target.locked(), readable_errors(target.root):
         base = snapshots.current(target.files)
-        found = unread(listed, base.manifests)
+        found = unread(listed, segment_lists.entries(target.files, base.manifests))
         snapshots.remove_dead(target.files, base)
         if not found.new and not found.copies:
             return _summary(None, found, listed)
@@ -105,7 +105,10 @@ def nothing_new(
     """
     span(since, until)
     listed = _listed(journal, lake)
-    found = unread(listed, Lake(lake, create=True).manifests())
+    target = Lake(lake, create=True)
+    manifests = target.manifests()
+    with readable_errors(target.root):
+        found = unread(listed, segment_lists.entries(target.files, manifests))
     return None if found.new or found.copies else _summary(None, found, listed)
 
 

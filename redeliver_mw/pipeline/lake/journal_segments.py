@@ -14,7 +14,7 @@ from typing import Final
 from ...errors import ConfigError
 from ..errors import readable_errors
 from ..files import FileEntry, Files, files_at
-from ..manifests import Manifest, SegmentEntry
+from ..manifests import SegmentEntry
 from .task_messages import SegmentPiece
 
 _ENDINGS: Final = (".jsonl", ".jsonl.gz")
@@ -111,13 +111,13 @@ def _below(files: Files, folders: Iterable[str], deep: int) -> Iterator[tuple[st
                 yield from _below(files, [f"{folder}/{one.name}" for one in entries if one.is_folder], deep - 1)
 
 
-def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:
-    """Return the segments that no manifest names.
+def unread(journal: JournalListing, known_segments: Iterable[tuple[str, SegmentEntry]]) -> Unread:
+    """Return the segments that are not among those that the lake has read, given with the folders of their journals.
 
     A segment is known by its folder, name and size; a copy of it, under any name, by its size and mark. A segment that
     was not read as a whole is not known.
     """
-    read = [(manifest.journal, entry) for manifest in manifests for entry in manifest.segments]
+    read = list(known_segments)
     known = {(entry.name, entry.size) for folder, entry in read if folder == journal.folder and not entry.outside}
     begun = {(entry.name, entry.size) for folder, entry in read if folder == journal.folder and entry.outside}
     marks = {(entry.size, entry.mark) for _, entry in read if not entry.outside}

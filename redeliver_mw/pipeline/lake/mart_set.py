@@ -37,6 +37,7 @@ from ..head import Head, LostRace, lost, read_head, swap, swap_head
 from ..manifests import Manifest, is_dead, now_us, run_after
 from ..time_range import TimeBound, TimeRange
 from .lake_format import make_writable
+from .snapshots import of_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,9 +141,10 @@ class MartSet:
 
         These are all records of the lake if the set does not list its runs, or if the lake was rewritten since.
         """
-        manifests, named = self.lake.manifests(), set(self.manifest.events or ())
-        if named and named <= {one.run for one in manifests}:
-            manifests = [one for one in manifests if one.run in named]
+        manifests = self.lake.manifests()
+        if self.manifest.events:
+            with readable_errors(self.root):
+                manifests = of_runs(self.lake.files, manifests, self.manifest.events) or manifests
         frame = self.lake.events(spark, since, until, manifests=manifests)
         if self.manifest.since_us is not None:
             frame = frame.where(f"ts_us >= {self.manifest.since_us}L")

@@ -86,10 +86,11 @@ class DayWriter:
         schema: pa.Schema,
         *,
         waiting: int = WAITING,
+        large: int = LARGE,
         table: str = "events",
         by: str = "ts_us",
     ) -> None:
-        self._table, self._by = table, by
+        self._table, self._by, self._large = table, by, large
         self._root, self._run, self._task, self._schema, self._limit = root, run, task, schema, waiting
         self._number = 0
         self._open: dict[int, ParquetFile] = {}
@@ -122,7 +123,7 @@ class DayWriter:
             if day not in self._open:
                 self._open[day] = self._begin(day)
             self._open[day].write(pa.concat_tables(parts))
-        self._end([day for day, file in self._open.items() if len(self._open) > DAYS_OPEN or file.size >= LARGE])
+        self._end([day for day, file in self._open.items() if len(self._open) > DAYS_OPEN or file.size >= self._large])
 
     def _begin(self, day: int) -> ParquetFile:
         self._number += 1

@@ -34,7 +34,7 @@ class FlowBar:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowLine:
-    """Holds the dead letters of one destination and reason: how many came and left, and the age of the oldest."""
+    """Holds the dead letters of one destination and reason: how many came and left, and since when one waits."""
 
     destination: str
     reason: str

@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of the nightly job, without Airflow: `python main.py` prints them in order. `lake_dag.py` makes them a DAG.
+
+REDELIVER_JOURNAL, REDELIVER_LAKE and REDELIVER_REPORTS name the folders, in the environment of whoever runs the tasks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """A task: its command, the steps that come before it, and whether exit code 3 means that it had nothing to do."""
+
+    command: str
+    after: tuple[str, ...] = ()
+    skips: bool = False
+
+
+STEPS = {
+    # 3: some lines are no records. They are in quarantine, and all others are in the lake: the chain goes on.
+    "compact": Step('redeliver pipeline compact "$REDELIVER_JOURNAL" "$REDELIVER_LAKE" || test $? -eq 3'),
+    "insights": Step('redeliver pipeline insights "$REDELIVER_LAKE"', ("compact",)),
+    "report": Step('redeliver pipeline report "$REDELIVER_LAKE" --out "$REDELIVER_REPORTS/report.html"', ("insights",)),
+    # 3: nothing is recommended, and no file is written. The task is skipped, and with it whatever would use the file.
+    "backtest": Step(
+        'redeliver pipeline backtest "$REDELIVER_LAKE" --write "$REDELIVER_REPORTS/policy.txt"', ("insights",), True
+    ),
+    "tell": Step('echo "a better policy is in $REDELIVER_REPORTS/policy.txt"', ("backtest",)),
+    # Last: no other step of the night writes to the lake meanwhile. Skipped steps do not keep it from running.
+    "optimize": Step('redeliver pipeline optimize "$REDELIVER_LAKE" --older-than 1d --keep 7d', ("report", "backtest")),
+}
+
+
+def main() -> None:
+    for name, step in STEPS.items():
+        after = f"  after {', '.join(step.after)}" if step.after else ""
+        print(f"{name}{after}\n    {step.command}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses the small files of each day of a table, and writes their rows into large files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..files import Files
+from ..manifests import DataFile
+from ..time_range import DAY_US
+from .lake import Lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FEW: Final = 8  # small files of a day that is not over, below which they wait for more
+_WHOLE: Final = 8 << 20  # bytes of a file that is read in one piece
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteOrder:
+    """Holds which files are to be rewritten: those before `until_us`; and into which size, `workers` at a time."""
+
+    until_us: int
+    now_us: int
+    target: int
+    workers: int
+
+    def small(self, files: Sequence[DataFile]) -> dict[str, list[DataFile]]:
+        """Return the small files of each day that has enough of them, in the order of their first records."""
+        days: dict[str, list[DataFile]] = {}
+        for file in files:
+            if file.bytes < self.target // 2 and file.max_us < self.until_us:
+                days.setdefault(file.path.split("/", 2)[1], []).append(file)
+        return {
+            day: sorted(found, key=lambda file: (file.min_us, file.path))
+            for day, found in sorted(days.items())
+            if len(found) >= (2 if (found[0].min_us // DAY_US + 1) * DAY_US <= self.now_us else _FEW)
+        }
+
+
+def rewrite(
+    lake: Lake,
+    run: str,
+    days: dict[str, list[DataFile]],
+    wanted: RewriteOrder,
+    schema: pa.Schema,
+    *,
+    table: str,
+    by: str,
+) -> list[DataFile]:
+    """Write the rows of each day into new files, and return these. Raises OSError.
+
+    Raises RuntimeError if the new files do not have exactly the rows of the old ones.
+    """
+    from .parquet_writer import WAITING, DayWriter
+
+    def one(task: int, found: Sequence[DataFile]) -> list[DataFile]:
+        waiting = min(WAITING // wanted.workers, max(wanted.target, 1 << 20))
+        writer = DayWriter(lake.root, run, task, schema, waiting=waiting, large=wanted.target, table=table, by=by)
+        try:
+            for file in found:
+                for part in _tables(lake.files, file, schema):
+                    writer.add(part)
+            written = writer.close()
+        finally:
+            writer.drop()
+        if (new := sum(file.rows for file in written)) != (old := sum(file.rows for file in found)):
+            raise RuntimeError(f"{old} rows were to be rewritten, and {new} were")
+        return written
+
+    with ThreadPoolExecutor(wanted.workers) as threads:
+        return [file for files in threads.map(one, range(len(days)), days.values()) for file in files]
+
+
+def _tables(files: Files, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a file; columns that an earlier release did not write are null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    opened = io.BytesIO(files.read(file.path)) if file.bytes <= _WHOLE else files.open(file.path)
+    with opened, pq.ParquetFile(opened) as source:
+        for group in range(source.num_row_groups):
+            rows = source.read_row_group(group)
+            columns = [
+                rows[one.name].cast(one.type) if one.name in rows.column_names else pa.nulls(len(rows), one.type)
+                for one in schema
+            ]
+            yield pa.table(columns, schema=schema)
