@@ -151,7 +151,7 @@ FIELDS: Final = {
     "user.name": ("string", "who: `user@host`"),
     "user": ("string", "the name of the token's owner"),
     "wanted": ("number", "how many processes were asked for"),
-    "what": ("string", "what waits"),
+    "what": ("string", "what waits, or who is notified"),
     "who": ("string", "the operator: `user@host`"),
     "window": ("number", "the prefetch window"),
 }

@@ -20,7 +20,7 @@ import pytest
 from redeliver_mw.pipeline import Lake, LakeError
 from redeliver_mw.pipeline.draining.commit import gather, gather_looked
 from redeliver_mw.pipeline.draining.manifests import HEAD, current, read_all
-from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, StopRequest, batches, begin, tell_to_stop
+from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, DrainStop, batches, begin, tell_to_stop
 from redeliver_mw.pipeline.files import Files
 from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake.lake_format import ABOUT
@@ -266,10 +266,10 @@ def test_a_look_that_is_at_work_keeps_its_copies_until_another_run_is_published(
 
 def test_tasks_learn_from_the_bucket_that_they_are_to_end(lake: Lake) -> None:
     begin(lake.files, "run")
-    asked = StopRequest(lake.files, "run")
+    asked = DrainStop(lake.files, "run")
     assert not asked()
     tell_to_stop(lake.files, "run")
-    assert StopRequest(lake.files, "run")()
+    assert DrainStop(lake.files, "run")()
     assert not asked()  # the bucket is not asked for each letter
 
 

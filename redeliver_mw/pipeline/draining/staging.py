@@ -105,7 +105,7 @@ def tell_to_stop(files: Files, run: str) -> None:
     files.publish(f"{STAGING}/{run}/{_STOP}", b"")
 
 
-class StopRequest:
+class DrainStop:
     """Knows whether the tasks of a run are asked to end. A bucket is asked every two seconds at most."""
 
     def __init__(self, files: Files, run: str) -> None:

@@ -33,7 +33,7 @@ from .commit import gather, queue_name
 from .manifests import Gathered
 from .order import Drained, DrainOrder
 from .rows import run_of
-from .staging import TABLE, StagingArea, StopRequest, batches_of, begin, tell_to_stop
+from .staging import TABLE, DrainStop, StagingArea, batches_of, begin, tell_to_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def _failed(error: RedeliverError) -> DrainReport:
 def _share(work: DrainTask, task: int) -> DrainReport:
     files = files_at(work.root)
     before = sum(batch.rows for batch in batches_of(files, work.run) if batch.task == task)
-    stopped = StopRequest(files, work.run)
+    stopped = DrainStop(files, work.run)
     quota = work.quotas[task] - before
     if quota < 1 or stopped():
         return DrainReport()
