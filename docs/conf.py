@@ -11,6 +11,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS / "_ext"))
 sys.path[1:1] = [str(DOCS.parent), str(DOCS.parent / "adapters")]
@@ -66,3 +69,9 @@ site_summary = _PROJECT["description"]
 site_hidden = [
     f"redeliver_mw.Delivery.{name}" for name in ("generation", "tag", "own_key", "known", "in_line", "outbox", "plan")
 ]
+
+
+def setup(app: Sphinx) -> None:
+    """Show queries as plain text: Pygments does not know their languages."""
+    for language in ("jq", "logql"):
+        app.add_lexer(language, TextLexer)
