@@ -297,8 +297,10 @@ def test_a_lake_that_was_copied_from_a_folder_to_a_bucket_is_the_same_and_goes_o
     stage(old, b"a", b"b")
     gather(old)
     stage(old, b"c", run="staged")
-    last = lambda path: (path.endswith(("_head.json", "_current.json")), path == ABOUT)  # noqa: E731
-    for path in sorted(everything(old.files), key=last):
+    heads_last = sorted(
+        everything(old.files), key=lambda path: (path.endswith(("_head.json", "_current.json")), path == ABOUT)
+    )
+    for path in heads_last:
         if not path.endswith(".lock"):
             lake.files.publish(path, old.files.read(path))
     copied = Lake(lake.root)
