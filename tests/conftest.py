@@ -89,6 +89,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the garbage collector have them at the end: some libraries complain of objects that nobody has removed."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark a test `broker` that asks for a real one, and `long` where it is left to `make test-all`."""

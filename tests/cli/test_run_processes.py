@@ -78,13 +78,17 @@ def test_the_supervisor_ends_with_the_last_process(tmp_path: Path) -> None:
 
 
 def test_a_module_that_cannot_be_imported_ends_all_at_once(tmp_path: Path) -> None:
+    """Without waiting out the interval at which the supervisor looks at its processes."""
     (tmp_path / "shop.py").write_text("import nowhere\n")
-    begun = time.monotonic()
-    alone = redeliver(tmp_path, "run", "shop:app")
-    between = time.monotonic()
-    several = redeliver(tmp_path, "run", "shop:app", "--processes", "2")
-    assert (several.returncode, several.stderr) == (alone.returncode, alone.stderr)
-    assert time.monotonic() - between < 2 * (between - begun) + LOOK / 2
+    for _ in range(3):  # a machine may be slow once
+        begun = time.monotonic()
+        alone = redeliver(tmp_path, "run", "shop:app")
+        between = time.monotonic()
+        several = redeliver(tmp_path, "run", "shop:app", "--processes", "2")
+        assert (several.returncode, several.stderr) == (alone.returncode, alone.stderr)
+        if time.monotonic() - between < 2 * (between - begun) + LOOK / 2:
+            return
+    pytest.fail("the end of all took about as long as an interval more, three times")
 
 
 def test_one_process_is_supervised_like_several(tmp_path: Path) -> None:

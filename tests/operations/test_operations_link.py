@@ -205,6 +205,7 @@ def test_a_server_that_hangs_or_dies_delays_neither_messages_nor_a_start_nor_a_s
             other.stop()
             postgres.resume()
             assert eventually(lambda: became(store, replay)["hangs"] == "recovered")
+            caplog.clear()  # the other App has said that the store is away, too
             postgres.kill()
             broker.send("orders", b"1", headers(replay, "dies"))
             assert handled.acquire(timeout=10)
