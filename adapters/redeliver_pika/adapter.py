@@ -251,6 +251,7 @@ class PikaAdapter:
             arrived=lambda batch: self._sink.arrived(batch),
             ready=self._sources.ready,
             gone=self._gone,
+            count_consumers=self._topology.consumers_of,
         )
         self._sources.add(source)
         self._prepare(source)

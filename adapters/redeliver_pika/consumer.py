@@ -15,9 +15,11 @@ from pika.adapters.select_connection import IOLoop
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import Settlement
 from redeliver_mw.adapter.kit.sources import next_generation
+from redeliver_mw.errors import DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery
 from redeliver_pika.capabilities import queue_of
 from redeliver_pika.messages import delivery_of
+from redeliver_pika.queues import OnQueue
 
 log = logging.getLogger("redeliver_mw.pika")
 
@@ -35,12 +37,14 @@ class Consumer:
         arrived: Callable[[Sequence[Delivery]], None],
         ready: Callable[[Consumer], None],
         gone: Callable[[Consumer, BaseException], None],
+        count_consumers: Callable[[str, OnQueue], None],
     ) -> None:
         self.subscription = subscription
         self.generation = 0
         self.was_ready = False
         self._reported = 0  # the generation that was reported as ready
         self._ioloop, self._arrived, self._ready, self._gone = ioloop, arrived, ready, gone
+        self._count_consumers = count_consumers
         self._channel: Any = None
         self._consumer = ""
         self._batch: list[Delivery] = []
@@ -148,22 +152,22 @@ class Consumer:
 
         When a quorum queue of a cluster is deleted, RabbitMQ 3.10 does not always cancel its consumers (observed in 7
         of 40 deletions on three nodes). Such a consumer would wait for ever, even when the queue is there again. A
-        queue that is not there closes the channel, as any passive declaration of it does. A broker that has never
-        counted the consumer, as for a stream, is not believed.
+        broker that has never counted the consumer, as for a stream, is not believed.
         """
         if channel is not self._channel or not channel.is_open:
             return
-        if self._quiet and self._consumer:
-            channel.queue_declare(
-                queue_of(self.subscription.source), passive=True, callback=partial(self._told, channel)
-            )
+        if self._quiet and self._consumer:  # on another channel: nothing here waits for the answer
+            self._count_consumers(queue_of(self.subscription.source), partial(self._told, channel))
         self._quiet = True
         self._ioloop.call_later(LOOK_EVERY, partial(self._look, channel))
 
-    def _told(self, channel: Any, answer: Any) -> None:
+    def _told(self, channel: Any, found: int | RedeliverError) -> None:
         if channel is not self._channel or not self._consumer:
             return
-        if answer.method.consumer_count > 0:
+        if isinstance(found, RedeliverError):
+            if isinstance(found, DestinationMissing):
+                self._gone(self, found)
+        elif found:
             self._counted, self._uncounted = True, 0
         elif self._counted and self._quiet:
             self._uncounted += 1

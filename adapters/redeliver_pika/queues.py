@@ -77,6 +77,15 @@ class Queues:
 
         self.look_up(queue, looked)
 
+    def consumers_of(self, queue: str, answer: OnQueue) -> None:
+        """Answer how many consumers the queue has."""
+        self._ask(
+            queue,
+            answer,
+            lambda channel, ok: channel.queue_declare(queue, passive=True, callback=ok),
+            counted="consumer_count",
+        )
+
     def limit_of(self, queue: str, version: str, answer: Callable[[BrokerLimit], None]) -> None:
         """Answer the limit as far as AMQP shows it: a missing queue, or a plain durable classic one, has none.
 
@@ -126,8 +135,14 @@ class Queues:
             lambda channel, ok: channel.queue_declare(queue, durable=True, arguments=arguments, callback=ok),
         )
 
-    def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:
-        """Ask one question on one channel. Exactly one answer comes."""
+    def _ask(
+        self,
+        queue: str,
+        answer: OnQueue,
+        declare: Callable[[Any, Callable[[Any], None]], None],
+        counted: str = "message_count",
+    ) -> None:
+        """Ask one question on one channel. Exactly one answer comes: an error, or the number `counted`."""
         if self._connection is None or not self._connection.is_open:
             answer(BrokerUnavailable("there is no connection just now", code="connection-lost"))
             return
@@ -144,7 +159,7 @@ class Queues:
             def declared(frame: Any) -> None:
                 if channel.is_open:  # else the connection is being closed
                     channel.close()
-                once(int(getattr(frame.method, "message_count", 0)))
+                once(int(getattr(frame.method, counted, 0)))
 
             channel.add_on_close_callback(lambda _, reason: once(_meaning(queue, reason)))
             declare(channel, declared)

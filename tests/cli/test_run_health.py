@@ -98,10 +98,10 @@ def test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_read
     with Running(tmp_path, "run", "shop:app", "--health", f"127.0.0.1:{port}") as running:
         eventually(port, is_ready)
         one.kill()
-        away = eventually(port, lambda answer: answer.status == 503 and "refused" in answer.whys.lower())
+        why = re.compile(r"connection consume: connecting since 20\d\d-.*Z: no broker answers there")
+        away = eventually(port, lambda answer: answer.status == 503 and why.search(answer.whys) is not None)
         assert away.body["ready"] is False
         assert {entry["what"] for entry in away.body["not_ready"]} >= {"connection consume", f"queue:{queue}"}
-        assert re.search(r"connection consume: connecting since 20\d\d-.*Z: no broker answers there", away.whys)
         one.start()
         eventually(port, is_ready)
         running.signal()

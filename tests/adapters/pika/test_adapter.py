@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pika
@@ -22,13 +22,12 @@ from tests.brokers import Broker
 @contextmanager
 def queue_on(broker: Broker, name: str, kind: str = "classic") -> Iterator[Any]:
     """A channel, and a new queue of this name."""
-    connection = pika.BlockingConnection(parameters(broker.url))
-    channel = connection.channel()
-    channel.confirm_delivery()
-    channel.queue_delete(name)
-    channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
-    yield channel
-    connection.close()
+    with closing(pika.BlockingConnection(parameters(broker.url))) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_delete(name)
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+        yield channel
 
 
 def test_a_slow_handler_does_not_stop_the_apps_heart_beats(rabbitmq: Broker) -> None:
