@@ -44,13 +44,16 @@ Lives = dict[str, list[Life]]
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[tuple[PolicyMap, Lives, Lives]]:
+    """Return the policies, the lives of messages at the broker in two rounds, and in an App between these."""
     with started("".join(setting(match, **fields) for match, fields in RESTS.items())) as own:
         policies = read(own)
         plans = {address: PLANS.get(address, Plan()) for address in RESTS}
         lives(own, plans, DEAD, 1, LIMIT)  # what a fresh Java does for the first time takes its time
         theirs = lives(own, plans, DEAD, MESSAGES, LIMIT)
         with closing(Witness(own)) as witness:
-            yield policies, theirs, _ours(own.url, policies, witness)
+            ours = _ours(own.url, policies, witness)
+        again = lives(own, plans, DEAD, MESSAGES, LIMIT)  # the machine may have been busy the first time
+        yield policies, {address: [*theirs[address], *again[address]] for address in RESTS}, ours
 
 
 def _ours(url: str, policies: PolicyMap, witness: Witness) -> Lives:
@@ -83,8 +86,8 @@ def test_each_message_is_counted_alike_and_ends_alike(both: tuple[PolicyMap, Liv
     policies, theirs, ours = both
     limit = policies.resolve(address).dead_after or ENDLESS
     assert [life.counts for life in ours[address]] == [list(range(1, limit + 1))] * MESSAGES
-    assert [life.counts for life in theirs[address]] == [life.counts for life in ours[address]]
-    assert [life.dead_in for life in theirs[address]] == [life.dead_in for life in ours[address]]
+    assert [life.counts for life in theirs[address]] == [life.counts for life in ours[address]] * 2
+    assert [life.dead_in for life in theirs[address]] == [life.dead_in for life in ours[address]] * 2
 
 
 @pytest.mark.parametrize("address", RESTS)
