@@ -53,9 +53,16 @@ def test_letters_are_archived_and_restored_with_the_count_that_was_planned(api: 
     assert over["code"] == "operation-over"
     assert run(api, plan(api, "restore", "operator"), "operator")["done"] == 1
     assert states(api) == {"waiting": 3}
-    actions = [(one["who"], one["what"], one["outcome"], one["letters"]) for one in api.get("/audit")["entries"]]
-    assert ("api:operator", "archive", "success", 1) in actions
-    assert ("api:operator", "restore", "success", 1) in actions
+
+    def actions() -> list[tuple[object, ...]]:
+        return [(one["who"], one["what"], one["outcome"], one["letters"]) for one in api.get("/audit")["entries"]]
+
+    # The row of the audit is written when the operation is over.
+    deadline = time.monotonic() + 20
+    while ("api:operator", "restore", "success", 1) not in actions():
+        assert time.monotonic() < deadline, actions()
+        time.sleep(0.05)
+    assert ("api:operator", "archive", "success", 1) in actions()
 
 
 def test_a_plan_that_means_another_number_than_expected_is_refused(api: Served) -> None:

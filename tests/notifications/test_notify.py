@@ -306,7 +306,8 @@ def test_a_function_that_raises_is_logged_once_and_called_again(caplog: pytest.L
             test.advance(400)
         assert len(test.dead_letters("orders")) == 3
     assert calls == ["dead-letter", "recovered"] * 3
-    (line,) = warnings(caplog)
+    # The thread of another test's webhook may still be ending.
+    (line,) = [line for line in warnings(caplog) if not line.startswith("a notification did not arrive")]
     assert line.endswith("notify failed; it is called again for the next notification")
 
 
