@@ -79,7 +79,7 @@ class ProcessorTime:
         """Add to a phase's report what has been used since the last."""
         report = yield
         now = used()
-        report.processor_time = now - self._last  # type: ignore[attr-defined] # a report may carry more
+        vars(report)["processor_time"] = now - self._last
         self._last = now
         return report
 

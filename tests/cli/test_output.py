@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 
 import proton
 import pytest
 
-import redeliver_proton  # noqa: F401 -- it registers the types of its driver
 from redeliver_mw.cli.output import headers_shown, print_json, when
 
 INT = proton.Data.INT
+import_module("redeliver_proton")  # it registers the types of its driver
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,8 @@ def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any  # noqa: N815 -- http.server looks for these names
+    for verb in ("GET", "PUT", "POST", "DELETE", "HEAD"):  # http.server looks for these names
+        setattr(Handler, f"do_{verb}", Handler._any)
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

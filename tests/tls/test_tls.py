@@ -257,7 +257,7 @@ def _proton(one: Broker, queue: str, publisher: str, over: threading.Event) -> N
 
     from redeliver_proton import redelivering
 
-    class Handler(MessagingHandler):  # type: ignore[misc]  # proton has no types
+    class Handler(MessagingHandler):
         def on_start(self, event: Any) -> None:
             given = {"user": one.user, "password": one.password, "allowed_mechs": "PLAIN"}
             self.connection = event.container.connect(f"amqp://{one.host}:{one.port}", **given)

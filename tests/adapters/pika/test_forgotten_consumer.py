@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import queue as queues
-from typing import Any
 
 import pytest
 
@@ -29,17 +28,11 @@ def test_a_consumer_that_the_broker_has_forgotten_subscribes_again(
     rabbitmq310: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consumer, "LOOK_EVERY", 0.2)
-    handled: queues.Queue[str] = queues.Queue()
-    app = App(rabbitmq310.url)
-
-    @app.handler(NAME)
-    def handle(delivery: Delivery) -> None:
-        handled.put(delivery.text)
-
+    app, handled = consuming(rabbitmq310)
     with queue_on(rabbitmq310, NAME, "quorum") as channel, app:
         channel.basic_publish("", NAME, b"before")
         assert handled.get(timeout=20) == "before"
-        assert consumers(channel) == 1
+        assert channel.queue_declare(NAME, passive=True).method.consumer_count == 1
         rabbitmq310.ctl("eval", FORGET % NAME)
         channel.basic_publish("", NAME, b"after")
         assert handled.get(timeout=20) == "after"
@@ -51,13 +44,7 @@ def test_a_consumer_that_waits_for_long_subscribes_once(
     rabbitmq310: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consumer, "LOOK_EVERY", 0.05)
-    handled: queues.Queue[str] = queues.Queue()
-    app = App(rabbitmq310.url)
-
-    @app.handler(NAME)
-    def handle(delivery: Delivery) -> None:
-        handled.put(delivery.text)
-
+    app, handled = consuming(rabbitmq310)
     with queue_on(rabbitmq310, NAME, "quorum") as channel, app:
         for body in ("1", "2"):
             channel.connection.sleep(1.0)  # twenty looks
@@ -66,5 +53,13 @@ def test_a_consumer_that_waits_for_long_subscribes_once(
     assert "subscrib" not in caplog.text
 
 
-def consumers(channel: Any) -> int:
-    return int(channel.queue_declare(NAME, passive=True).method.consumer_count)
+def consuming(broker: Broker) -> tuple[App, queues.Queue[str]]:
+    """Return an App that is not started, and what its handler gets."""
+    handled: queues.Queue[str] = queues.Queue()
+    app = App(broker.url)
+
+    @app.handler(NAME)
+    def handle(delivery: Delivery) -> None:
+        handled.put(delivery.text)
+
+    return app, handled
