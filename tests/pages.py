@@ -8,11 +8,14 @@ it in their folder.
 
 from __future__ import annotations
 
+import os
 import re
+from itertools import count
 from pathlib import Path
 
 FENCE = re.compile(r"^(?P<ticks>```+)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=ticks)[ \t]*$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"\w+ (?P<name>[\w-]+\.\w+)")
+_numbers = count(1)
 
 
 def files_of(page: str) -> dict[str, str]:
@@ -24,3 +27,8 @@ def files_of(page: str) -> dict[str, str]:
 def write_files(page: str, folder: Path) -> None:
     for name, text in files_of(page).items():
         (folder / name).write_text(text)
+
+
+def own_name(name: str) -> str:
+    """Return a page's name of a queue as one that no other test of a broker uses."""
+    return f"{name}-{os.getpid()}-{next(_numbers)}"

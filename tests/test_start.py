@@ -24,7 +24,7 @@ import pytest
 
 from tests.brokers import Broker
 from tests.cli.running import Running
-from tests.pages import FENCE, write_files
+from tests.pages import FENCE, own_name, write_files
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 START = REPOSITORY / "docs" / "start"
@@ -137,7 +137,7 @@ def commands_on_a_broker(name: str) -> list[str]:
 
 
 def test_the_steps_on_a_real_broker_do_what_the_pages_say(rabbitmq43: Broker, tmp_path: Path) -> None:
-    queue = f"orders-{os.getpid()}"  # other tests use the broker, too
+    queue = own_name("orders")
     for name in PAGES:
         page = (START / name).read_text("utf-8")
         write_files(page.replace('"orders"', f'"{queue}"').replace("DLQ.orders", f"DLQ.{queue}"), tmp_path)

@@ -28,6 +28,7 @@ from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
+SETTLEMENTS = (b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x78")  # the frames basic.ack and basic.nack begin so
 SEASON = 10.5  # seconds until a quorum queue survives a kill of its broker
 PROPERTIES = (
     "content_type",
@@ -185,6 +186,10 @@ class PikaWorld(BrokerWorld):
         return self._pool.laddered
 
     # -- faults ----------------------------------------------------------------------------------------------
+
+    def lose_next_settle(self) -> None:
+        # The same connection also asks for the queue's consumers, and says that it is alive.
+        self._proxy.swallow_next("(consume)", SETTLEMENTS)
 
     def raise_alarm(self) -> None:
         self.broker.ctl("set_vm_memory_high_watermark", "0.00001")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from redeliver_mw.errors import DestinationMissing
 from redeliver_mw.session import Session
 from tests.brokers import Broker
 from tests.cli.running import Running
-from tests.pages import FENCE, files_of
+from tests.pages import FENCE, files_of, own_name
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "crashes.md").read_text("utf-8")
 
@@ -26,7 +25,7 @@ def test_the_page_about_crashes_shows_what_becomes_of_the_lamps_and_of_the_bomb(
     rabbitmq43: Broker, tmp_path: Path
 ) -> None:
     command, headers = (block["text"] for block in FENCE.finditer(PAGE) if block["info"] == "text")
-    queue = f"orders-{os.getpid()}"
+    queue = own_name("orders")
     program = files_of(PAGE)["shop.py"]
     assert program.count('"orders"') == 1
     (tmp_path / "shop.py").write_text(program.replace('"orders"', f'"{queue}"'))

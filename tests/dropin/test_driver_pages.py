@@ -17,7 +17,7 @@ from proton.utils import BlockingConnection
 
 from redeliver_mw import App, connect
 from tests.brokers import Broker
-from tests.pages import FENCE, files_of
+from tests.pages import FENCE, files_of, own_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ def shown(page: str) -> str:
 def follow(driver: str, scheme: str, broker: Broker, folder: Path, send: Callable[[str, Sequence[str]], None]) -> None:
     """Run the page's consumer for a lamp and a sofa, and look at its output and at the dead letter."""
     page = (REPOSITORY / "docs" / f"drop-in-{driver}.md").read_text("utf-8")
-    queue = f"orders-{os.getpid()}"
+    queue = own_name("orders")
     program = files_of(page)["consumer.py"]
     (folder / "consumer.py").write_text(program.replace('"orders"', f'"{queue}"').replace("/orders", f"/{queue}"))
     assert queue in (folder / "consumer.py").read_text()

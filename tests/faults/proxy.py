@@ -27,7 +27,7 @@ class Proxy:
         self.roles = roles
         self.lock = threading.RLock()
         self._stalled: set[tuple[Direction, str]] = set()
-        self._swallow: str | None = None
+        self._swallow: tuple[str, tuple[bytes, ...]] | None = None  # a role, and words of which one is said
         self.swallowed = threading.Event()
         self.crumb = 0  # bytes that are passed on at a time; 0: all that there is
         self.away = False  # who connects is sent away
@@ -54,19 +54,22 @@ class Proxy:
             for pair in list(self._pairs):
                 pair.flush()
 
-    def swallow_next(self, role: str) -> None:
-        """The next bytes that such a client sends never arrive: every connection is cut instead."""
+    def swallow_next(self, role: str, words: tuple[bytes, ...] = (b"",)) -> None:
+        """The next bytes of such a client that have one of these words never arrive: every connection is cut."""
         with self.lock:
             self.swallowed.clear()
-            self._swallow = role
+            self._swallow = (role, words)
 
     def is_stalled(self, direction: Direction, role: str) -> bool:
         return (direction, "") in self._stalled or (direction, role) in self._stalled
 
-    def swallows(self, role: str) -> bool:
+    def swallows(self, role: str, data: bytes) -> bool:
         """Called by a connection with new bytes of its client."""
         with self.lock:
-            if self._swallow is None or self._swallow != role:
+            if self._swallow is None:
+                return False
+            wanted, words = self._swallow
+            if wanted != role or not any(word in data for word in words):
                 return False
             self._swallow = None
         self.swallowed.set()
@@ -170,7 +173,7 @@ class _Pair:
                 return self.close()
             if direction == "up":
                 self._recognise(data)
-                if self._proxy.swallows(self.role):
+                if self._proxy.swallows(self.role, data):
                     return
             if self._proxy.delay:
                 time.sleep(self._proxy.delay)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from redeliver_mw import App, Delivery, RedeliveryPolicy, connect
 from redeliver_mw.cli.main import run
 from redeliver_mw.session import Session
 from tests.brokers import Broker
-from tests.pages import FENCE
+from tests.pages import FENCE, own_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +56,7 @@ def test_the_commands_of_the_page_send_every_letter_back(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    queue = f"orders-{os.getpid()}"
+    queue = own_name("orders")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BROKER", rabbitmq43.url)
     lines = [line.replace("DLQ.orders", f"DLQ.{queue}") for line in commands()]
