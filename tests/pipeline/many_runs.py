@@ -50,13 +50,16 @@ def add_run(lake: Lake, base: snapshots.Snapshot, number: int, rows: pa.Table) -
     return manifest
 
 
-def publish_run(lake: Lake, number: int, numbers: Iterable[int]) -> str:
-    """Publish one run as a compaction does, with these records."""
+def publish_run(lake: Lake, number: int, numbers: Iterable[int], *, removal: bool = True) -> str:
+    """Publish one run as a compaction does, with these records. Without `removal` files of dead runs stay."""
     base = snapshots.current(lake.files)
-    snapshots.remove_dead(lake.files, base)
+    if removal:
+        snapshots.remove_dead(lake.files, base)
     manifest = add_run(lake, base, number, rows_of(numbers))
     snapshots.write(lake.files, base, manifest)
-    snapshots.remove_dead(lake.files, snapshots.publish(lake.files, base, manifest))
+    published = snapshots.publish(lake.files, base, manifest)
+    if removal:
+        snapshots.remove_dead(lake.files, published)
     return manifest.run
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -89,7 +89,8 @@ class Proxy:
     requests: list[str] = field(default_factory=list)
     held: list[Callable[[], int]] = field(default_factory=list)
     before: list[tuple[str, str, Callable[[], None]]] = field(default_factory=list)  # called once, before it goes on
-    watch: Callable[[str, str], None] | None = None  # called with each request before it goes on
+    # Called with each request and with what hands it on; if it returns False, the connection is closed.
+    guard: Callable[[str, str, Callable[[], object]], bool] | None = None
     stripped: set[str] = field(default_factory=set)  # headers that the store behind it does not know
     url: str = ""
 
@@ -121,11 +122,6 @@ def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {k: v for k, v in self.headers.items() if k.lower() not in proxy.stripped | {"connection"}}
             proxy.requests.append(f"{self.command} {self.path}")
-            if proxy.watch is not None:
-                proxy.watch(self.command, self.path)
-            for one in [one for one in proxy.before if one[0] == self.command and re.search(one[1], self.path)]:
-                proxy.before.remove(one)
-                one[2]()
 
             def hand_on() -> tuple[int, bytes, dict[str, str]]:
                 connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=20)
@@ -137,6 +133,12 @@ def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
                 finally:
                     connection.close()
 
+            if proxy.guard is not None and not proxy.guard(self.command, self.path, hand_on):
+                self._hang_up()
+                return
+            for one in [one for one in proxy.before if one[0] == self.command and re.search(one[1], self.path)]:
+                proxy.before.remove(one)
+                one[2]()
             fault = proxy.fault(self.command, self.path)
             if fault is None:
                 self._answer(*hand_on())
@@ -148,13 +150,17 @@ def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
             if fault.then is not None:
                 fault.then()
             if fault.status is None:
-                self.close_connection = True
-                self.connection.shutdown(socket.SHUT_RDWR)
+                self._hang_up()
             else:
                 code = {503: "SlowDown", 409: "ConditionalRequestConflict", 412: "PreconditionFailed"}
                 key = f"<AWSAccessKeyId>{KEY}</AWSAccessKeyId>"  # as S3 sends it with some errors
                 text = f"<Error><Code>{fault.code or code.get(fault.status, 'AccessDenied')}</Code>{key}</Error>"
                 self._answer(fault.status, text.encode(), {})
+
+        def _hang_up(self) -> None:
+            self.close_connection = True
+            with suppress(OSError):  # the client has gone
+                self.connection.shutdown(socket.SHUT_RDWR)
 
         def _answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)

@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of `redeliver pipeline` with a lake in a bucket, as processes with Spark: the chain, races, and kills."""
+"""Commands of `redeliver pipeline` with a lake in a bucket, as processes with Spark: the chain, races, and kills.
+
+A kill is SIGKILL, at a request that changes the bucket. One case stands for each kind of such requests, and a test says
+for each command that there is no other kind. `optimize`, which needs no Spark, is killed at each of its requests.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,27 +20,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from redeliver_mw.pipeline import Lake
+from redeliver_mw.pipeline.draining.commit import gather
 from redeliver_mw.pipeline.draining.manifests import HEAD as LETTERS_HEAD
 from redeliver_mw.pipeline.draining.manifests import read_all
-from redeliver_mw.pipeline.draining.staging import STAGING, batches
+from redeliver_mw.pipeline.draining.staging import batches
+from redeliver_mw.pipeline.lake.mart_set import pointer
 from redeliver_mw.pipeline.lake.snapshots import HEAD as EVENTS_HEAD
 from redeliver_mw.session import connect
 from tests.brokers import Broker, _install
 from tests.brokers.skips import not_to_be_had
 from tests.dead_letters.burying import depth
 from tests.faults.letters import bury, declare
-from tests.pipeline.hadoop_jars import s3_client
 from tests.pipeline.journals import lines, segment
+from tests.pipeline.letters import Task, letter
+from tests.pipeline.many_runs import everything, ids, publish_run, segments
 from tests.pipeline.other_stores import make_bucket, s3mock
 from tests.pipeline.replays import body_of, numbers_in
-from tests.pipeline.s3_server import BUCKET, KEY, SECRET, Proxy, environment, proxy_to, s3_server
+from tests.pipeline.s3_drivers import Driver, Killer, WarmSession, race
+from tests.pipeline.s3_server import BUCKET, environment, proxy_to, s3_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PATH = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])
-REDELIVER = "import sys; from redeliver_mw.cli.main import run; sys.exit(run(sys.argv[1:]))"
 LETTERS = 60
+EARLIER = 1000  # the number of a letter that is in the table before
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +64,25 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
         not_to_be_had(missing)
 
 
+@pytest.fixture(scope="module")
+def warm(moto: str) -> Iterator[WarmSession]:
+    """Runs what is not killed: each start of Spark costs many seconds."""
+    with WarmSession(moto) as session:
+        yield session
+
+
 @pytest.fixture
-def place() -> str:
+def place(moto: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address that no other test has; this process finds the server and its credentials in the environment."""
+    for name, value in environment(moto).items():
+        monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{uuid4().hex}/lake"
 
 
 @pytest.fixture
-def queues(rabbitmq43: Broker) -> tuple[str, str]:
+def queues(rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """A source and its dead-letter queue, with letters."""
+    monkeypatch.setenv("BROKER", rabbitmq43.url)
     source = f"orders.{uuid4().hex[:8]}"
     declare(rabbitmq43, source, f"dlq.{source}")
     with connect(rabbitmq43.url) as session:
@@ -77,48 +90,29 @@ def queues(rabbitmq43: Broker) -> tuple[str, str]:
     return source, f"dlq.{source}"
 
 
-def driver(url: str, *words: str) -> subprocess.Popen[str]:
-    """Start a command of `redeliver pipeline`, with Spark on this machine."""
-    jars = ",".join(map(str, s3_client()))  # compact compares records through Spark
-    return subprocess.Popen(
-        [sys.executable, "-c", REDELIVER, "pipeline", *words, "--master", "local[2]", "--conf", f"spark.jars={jars}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment(url), "PYTHONPATH": PATH},
-        cwd=REPOSITORY,
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    said, complained = process.communicate(timeout=300)
-    assert KEY not in said + complained
-    assert SECRET not in said + complained
-    return process.returncode, said, complained
-
-
-def lake(url: str, place: str, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    for name, value in environment(url).items():
-        monkeypatch.setenv(name, value)
-    return Lake(place)
-
-
-def records(found: Lake) -> Counter[str]:
-    """How often each record is in the lake."""
-    counted: Counter[str] = Counter()
-    for file in [file for one in found.manifests() for file in one.files]:
-        with found.files.open(file.path) as opened:
-            counted.update(pq.read_table(opened, columns=["record_id"])["record_id"].to_pylist())
-    return counted
-
-
-def letters(found: Lake) -> Counter[int]:
-    """How often each letter is in the lake."""
+def letters(lake: Lake) -> Counter[int]:
+    """How often each letter is in the table; all files that it leads to are whole."""
     counted: Counter[int] = Counter()
-    for file in [file for one in read_all(found.files) for file in one.files]:
-        with found.files.open(file.path) as opened:
-            counted.update(int(body.split()[1]) for body in pq.read_table(opened, columns=["body"])["body"].to_pylist())
+    for file in [file for one in read_all(lake.files) for file in one.files]:
+        with lake.files.open(file.path) as opened:
+            rows = pq.read_table(opened, columns=["body"])
+        assert len(rows) == file.rows
+        counted.update(int(body.split()[1]) for body in rows["body"].to_pylist())
     return counted
+
+
+def records(numbers: Iterable[int]) -> list[str]:
+    """The ids of these records, in the order of `ids`."""
+    return sorted(f"0123456789ab-{number}" for number in numbers)
+
+
+def data(lake: Lake, folder: str = "events") -> set[str]:
+    return {path for path in everything(lake.files, folder) if path.startswith(f"{folder}/dt=")}
+
+
+def named(lake: Lake) -> set[str]:
+    """The files of the events that count."""
+    return {file.path for one in lake.manifests() for file in one.files}
 
 
 # The chain
@@ -127,196 +121,343 @@ def letters(found: Lake) -> Counter[int]:
 @pytest.mark.broker
 def test_the_whole_chain_runs_on_a_bucket_and_each_letter_goes_back_once(
     server: str,
-    place: str,
     rabbitmq43: Broker,
     queues: tuple[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    try:
-        jars = ",".join(map(str, s3_client()))
-    except _install.BrokerMissing as missing:
-        not_to_be_had(missing)
-    source, dlq = queues
+    for name, value in environment(server).items():
+        monkeypatch.setenv(name, value)
+    place, (source, dlq) = f"s3://{BUCKET}/{uuid4().hex}/lake", queues
     journal, plan, again, page = (str(tmp_path / name) for name in ("journal", "plan", "again", "page.html"))
     segment(Path(journal), lines(range(300)))
-    commands = [
-        ["compact", journal, place],
-        ["insights", place],
-        ["backtest", place, "--search", "--json"],
-        ["report", place, "--out", page],
-        ["drain", "env:BROKER", dlq, place, "--json"],
-        ["plan", place, plan, "--no-bodies", "--json"],
-        ["replay", plan, "env:BROKER", "--execute", "--json", "--wait", "0"],
-        ["plan", place, again, "--json"],
-        ["forget", place, "--before", "2100-01-01", "--bodies", "--execute", "--json"],
-        ["compact", journal, place],
-    ]
-    (tmp_path / "commands").write_text(json.dumps(commands))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.s3_chain", jars, str(tmp_path / "commands")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment(server), "PYTHONPATH": PATH, "BROKER": rabbitmq43.url},
-        cwd=REPOSITORY,
-        timeout=900,
-    )
-    codes = re.findall(r"^CODE (\w+) (\d+)$", done.stdout, re.MULTILINE)
-    assert [(words[0], "0") for words in commands] == codes, done.stdout + done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    said: list[str] = []
+    with WarmSession(server) as session:
+        for words in [
+            ["compact", journal, place],
+            ["insights", place],
+            ["backtest", place, "--search", "--json"],
+            ["report", place, "--out", page],
+            ["drain", "env:BROKER", dlq, place, "--json"],
+            ["plan", place, plan, "--no-bodies", "--json"],
+            ["replay", plan, "env:BROKER", "--execute", "--json", "--wait", "0"],
+            ["plan", place, again, "--json"],
+            ["forget", place, "--before", "2100-01-01", "--bodies", "--execute", "--json"],
+            ["compact", journal, place],
+        ]:
+            said.append(session.run(*words))
+    told = [json.loads(line) for line in "".join(said).splitlines() if line.startswith('{"')]
     drained, planned, replayed, nothing, forgotten = told[-5:]
     assert (drained["found"], drained["letters"], planned["letters"], replayed["replayed"]) == (LETTERS,) * 4
     assert (nothing["letters"], forgotten["letters"], forgotten["unsent"]) == (0, LETTERS, 0)
     assert numbers_in(rabbitmq43.url, source) == Counter(range(LETTERS))
     assert depth(rabbitmq43, dlq) == 0
-    there = lake(server, place, monkeypatch)
-    assert set(records(there).values()) == {1}
-    assert len(records(there)) == 300
-    assert batches(there.files) == []
-    assert not any(".bodies" in entry.name for entry in there.files.entries("replays"))
+    lake = Lake(place)
+    assert ids(lake) == records(range(300))
+    assert batches(lake.files) == []
+    assert not any(".bodies" in entry.name for entry in lake.files.entries("replays"))
     assert "TimeoutError" in Path(page).read_text()
-    for word in (KEY, SECRET):
-        assert word not in done.stdout + done.stderr
 
 
 # Races
 
 
-def raced(proxy: Proxy, head: str) -> None:
-    """Let nobody replace the head until two drivers want to."""
-    both = threading.Barrier(2)
-
-    def wait() -> None:
-        both.wait(240)
-
-    proxy.before += [("PUT", head, wait), ("PUT", head, wait)]
-
-
-def judged(ends: list[tuple[int, str, str]]) -> None:
-    """One has won, and the other names it and ends with 1."""
+def judged(ends: list[tuple[int, str, str]], winner: str) -> None:
+    """One driver has won, and the other names the winner's run and ends with 1."""
     assert sorted(code for code, _, _ in ends) == [0, 1], ends
     [(_, _, complaint)] = [end for end in ends if end[0] == 1]
-    assert re.search(r"the run \S+ of process \d+ on \S+ was published first", complaint), complaint
+    named = re.search(r"the run (\S+) of process \d+ on \S+ was published first", complaint)
+    assert named, complaint
+    assert named[1] == winner
     assert "[lost-the-race]" in complaint
 
 
 def test_of_two_compactions_that_race_one_wins_and_each_record_is_there_once(
-    moto: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moto: str, warm: WarmSession, place: str, tmp_path: Path
 ) -> None:
+    publish_run(Lake(place, create=True), 0, range(1000, 1010))
     segment(tmp_path / "journal", lines(range(200)))
-    with proxy_to(moto) as proxy:
-        raced(proxy, EVENTS_HEAD)
-        both = [driver(proxy.url, "compact", str(tmp_path / "journal"), place) for _ in range(2)]
-        judged([ended(one) for one in both])
-    assert records(lake(moto, place, monkeypatch)) == Counter({f"0123456789ab-{n}": 1 for n in range(200)})
-    code, said, _ = ended(driver(moto, "compact", str(tmp_path / "journal"), place))
-    assert code == 0, said
+    words = ("compact", str(tmp_path / "journal"), place)
+    with proxy_to(moto) as one, proxy_to(moto) as other:
+        ends = race([one, other], EVENTS_HEAD, words)
+    lake = Lake(place)
+    judged(ends, lake.manifests()[-1].run)
+    assert ids(lake) == records([*range(200), *range(1000, 1010)])
+    assert data(lake) == named(lake)  # the loser has removed its files
+    warm.run(*words)
+    assert len(lake.manifests()) == 2
 
 
 @pytest.mark.broker
 def test_of_two_drains_that_race_one_wins_and_each_letter_is_there_once(
-    moto: str,
-    place: str,
-    rabbitmq43: Broker,
-    queues: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    moto: str, warm: WarmSession, place: str, rabbitmq43: Broker, queues: tuple[str, str]
 ) -> None:
-    monkeypatch.setenv("BROKER", rabbitmq43.url)
     dlq = queues[1]
-    with proxy_to(moto) as proxy:
-        raced(proxy, LETTERS_HEAD)
-        both = [driver(proxy.url, "drain", "env:BROKER", dlq, place, "--batch", "5") for _ in range(2)]
-        ends = [ended(one) for one in both]
-    judged(ends)
-    code, said, complained = ended(driver(moto, "drain", "env:BROKER", dlq, place))
-    assert code == 0, complained + said
-    there = lake(moto, place, monkeypatch)
-    assert letters(there) == Counter(range(LETTERS))
-    assert batches(there.files) == []
+    with proxy_to(moto) as one, proxy_to(moto) as other:
+        ends = race([one, other], LETTERS_HEAD, ("drain", "env:BROKER", dlq, place, "--batch", "5"))
+    lake = Lake(place)
+    judged(ends, read_all(lake.files)[-1].run)
+    assert set(letters(lake).values()) == {1}
+    warm.run("drain", rabbitmq43.url, dlq, place)
+    assert letters(lake) == Counter(range(LETTERS))
+    assert batches(lake.files) == []
     assert depth(rabbitmq43, dlq) == 0
 
 
 # Kills
 
 
-class Killer:
-    """Kills a driver before its request of this number that changes something is handed on."""
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Describes a kill at the first request that `request` is found in, and whether the run counts afterwards."""
 
-    def __init__(self, proxy: Proxy, number: int) -> None:
-        self.left = number
-        self.driver: subprocess.Popen[str] | None = None
-        self.seen: list[str] = []
-        self._alone = threading.Lock()
-        proxy.watch = self._watch
+    request: str
+    carried_out: bool = False
+    published: bool = False
 
-    def _watch(self, method: str, path: str) -> None:
-        if method not in ("PUT", "POST", "DELETE"):
-            return
-        with self._alone:
-            self.seen.append(f"{method} {path}")
-            self.left -= 1
-            if self.left == 0 and self.driver is not None:
-                os.kill(self.driver.pid, signal.SIGKILL)
-                self.driver.wait()
-        if self.left <= 0:
-            raise ConnectionResetError  # nothing of it is handed on, also of a worker that lives a moment longer
+    def __str__(self) -> str:
+        return f"{'after' if self.carried_out else 'before'} {self.request}"
 
 
-def test_a_compaction_that_is_killed_before_any_change_leaves_all_of_its_run_or_nothing(
-    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def kills(*cases: Kill) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kill", cases, ids=str)
+
+
+def others(seen: Iterable[str], cases: Iterable[Kill]) -> list[str]:
+    """The requests that none of the cases is about."""
+    return [text for text in seen if not any(re.search(case.request, text) for case in cases)]
+
+
+COMPACTION = [
+    Kill("PUT .*/_lake.json"),
+    Kill("PUT .*/_probe/"),
+    Kill("DELETE .*/_probe/"),
+    Kill("PUT .*/events/dt"),
+    Kill("PUT .*/events/dt", carried_out=True),
+    Kill("PUT .*/quarantine/"),
+    Kill("PUT .*/events/_manifests/"),
+    Kill("PUT .*/events/_snapshots/"),
+    Kill("PUT .*/events/_head.json"),
+    Kill("PUT .*/events/_head.json", carried_out=True, published=True),
+    Kill("(DELETE|POST) .*/events/_ticks", published=True),
+]
+
+
+@kills(*COMPACTION)
+def test_a_compaction_that_is_killed_leaves_all_of_its_run_or_nothing_and_the_next_one_completes_it(
+    kill: Kill, moto: str, warm: WarmSession, place: str, tmp_path: Path
 ) -> None:
-    expected = Counter({f"0123456789ab-{n}": 1 for n in range(120)})
-    segment(tmp_path / "journal", lines(range(120)))
-    for number in range(1, 60):
-        place = f"s3://{BUCKET}/{uuid4().hex}/lake"
-        with proxy_to(moto) as proxy:
-            killer = Killer(proxy, number)
-            killer.driver = driver(proxy.url, "compact", str(tmp_path / "journal"), place)
-            code, _, complained = ended(killer.driver)
-        assert code in (0, -signal.SIGKILL), complained
-        assert records(lake_or_new(moto, place, monkeypatch)) in (Counter(), expected), killer.seen
-        code_after, said, complained = ended(driver(moto, "compact", str(tmp_path / "journal"), place))
-        assert code_after == 0, complained + said
-        assert records(lake(moto, place, monkeypatch)) == expected
-        if code == 0:
-            assert number > 8
-            return
-    pytest.fail("it was killed each time")
+    old, new = records(range(1000, 1010)), records([*range(40), *range(1000, 1010)])
+    if "_lake.json" in kill.request:
+        old, new = [], records(range(40))
+    else:
+        publish_run(Lake(place, create=True), 0, range(1000, 1010))
+    segment(tmp_path / "journal", [*lines(range(40)), b"no record\n"])
+    words = ("compact", str(tmp_path / "journal"), place)
+    with proxy_to(moto) as proxy:
+        killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
+        killer.run(proxy.url, *words)
+    assert killer.killed, killer.seen
+    assert others(killer.seen, COMPACTION) == []
+    lake = Lake(place, create=True)
+    assert ids(lake) == (new if kill.published else old)
+    before = named(lake)
+    warm.run(*words)
+    assert ids(lake) == new
+    assert before <= named(lake)
+    assert data(lake) == named(lake)  # what the dead run has left is gone
+
+
+def test_a_compaction_that_is_killed_while_it_removes_what_a_dead_one_has_left_changes_no_record(
+    moto: str, warm: WarmSession, place: str, tmp_path: Path
+) -> None:
+    publish_run(Lake(place, create=True), 0, range(1000, 1010))
+    segment(tmp_path / "journal", lines(range(40)))
+    words = ("compact", str(tmp_path / "journal"), place)
+    with proxy_to(moto) as proxy:
+        Killer(proxy, "PUT .*/events/_head.json").run(proxy.url, *words)
+    lake = Lake(place)
+    left = data(lake) - named(lake)
+    assert left
+    publish_run(lake, 1, range(2000, 2010), removal=False)  # from here on the run is dead for certain
+    with proxy_to(moto) as proxy:
+        killer = Killer(proxy, r"POST .*\?delete|DELETE .*/events/dt", carried_out=True)
+        killer.run(proxy.url, *words)
+    assert killer.killed, killer.seen
+    assert ids(lake) == records([*range(1000, 1010), *range(2000, 2010)])
+    warm.run(*words)
+    assert ids(lake) == records([*range(40), *range(1000, 1010), *range(2000, 2010)])
+    assert data(lake) == named(lake)
+
+
+DRAIN = [
+    Kill("PUT .*/_staging/.*/_begun"),
+    Kill("PUT .*/_staging/.*parquet"),
+    Kill("PUT .*/_staging/.*parquet", carried_out=True),
+    Kill("PUT .*/_staging/.*sure"),
+    Kill("PUT .*/_staging/.*sure", carried_out=True),
+    Kill("PUT .*/_probe/"),
+    Kill("DELETE .*/_probe/"),
+    Kill("PUT .*/dead_letters/dt"),
+    Kill("PUT .*/dead_letters/_manifests/"),
+    Kill("PUT .*/dead_letters/_snapshots/"),
+    Kill("PUT .*/dead_letters/_head.json"),
+    Kill("PUT .*/dead_letters/_head.json", carried_out=True, published=True),
+    Kill(r"DELETE .*/_staging/|POST .*\?delete", published=True),
+    Kill(r"DELETE .*/_staging/|POST .*\?delete", carried_out=True, published=True),
+]
 
 
 @pytest.mark.broker
-def test_a_drain_that_is_killed_before_any_change_loses_no_letter_and_the_next_one_has_each_once(
-    moto: str, rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch
+@kills(*DRAIN)
+def test_a_drain_that_is_killed_loses_no_letter_and_the_next_one_has_each_once(
+    kill: Kill, moto: str, warm: WarmSession, place: str, rabbitmq43: Broker, queues: tuple[str, str]
 ) -> None:
-    monkeypatch.setenv("BROKER", rabbitmq43.url)
-    for number in range(1, 60):
-        place, source = f"s3://{BUCKET}/{uuid4().hex}/lake", f"orders.{uuid4().hex[:8]}"
-        declare(rabbitmq43, source, f"dlq.{source}")
-        with connect(rabbitmq43.url) as session:
-            bury(session, f"dlq.{source}", source, [body_of(one) for one in range(LETTERS)])
-        words = ("drain", "env:BROKER", f"dlq.{source}", place, "--batch", "20", "--tasks", "1")
+    lake = Lake(place, create=True)
+    Task(lake).keep(letter(body_of(EARLIER), message_id="earlier"), sure=True)
+    gather(lake)
+    old = Counter([EARLIER])
+    words = ("drain", "env:BROKER", queues[1], place, "--batch", "20", "--tasks", "1")
+    with proxy_to(moto) as proxy:
+        killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
+        killer.run(proxy.url, *words)
+    assert killer.killed, killer.seen
+    assert others(killer.seen, DRAIN) == []
+    assert letters(lake) == (old + Counter(range(LETTERS)) if kill.published else old)
+    warm.run("drain", rabbitmq43.url, *words[2:])
+    assert letters(lake) == old + Counter(range(LETTERS))
+    assert depth(rabbitmq43, queues[1]) == 0
+    assert batches(lake.files) == []
+    assert data(lake, "dead_letters") == {file.path for one in read_all(lake.files) for file in one.files}
+
+
+def marts(lake: Lake) -> list[str]:
+    """The runs of the compaction that the marts were made from; all files of the marts are whole."""
+    manifest = lake.marts().manifest
+    for name, mart in manifest.marts.items():
+        rows = 0
+        for path in mart.files:
+            with lake.files.open(path) as opened:
+                rows += len(pq.read_table(opened))
+        assert rows == mart.rows, name
+    return manifest.events or []
+
+
+INSIGHTS = [
+    Kill("(PUT|POST|DELETE) .*/marts/_runs/"),  # of Spark's own S3 client
+    Kill("PUT .*/marts/_manifests/"),
+    Kill("PUT .*/marts/_head.json"),
+    Kill("PUT .*/marts/_head.json", carried_out=True, published=True),
+]
+
+
+@kills(*INSIGHTS)
+def test_insights_that_is_killed_leaves_all_marts_of_one_run(
+    kill: Kill, moto: str, warm: WarmSession, place: str
+) -> None:
+    lake = Lake(place, create=True)
+    publish_run(lake, 0, range(30))
+    warm.run("insights", place)
+    old = marts(lake)
+    new = [*old, publish_run(lake, 1, range(30, 60))]
+    with proxy_to(moto) as proxy:
+        killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
+        killer.run(proxy.url, "insights", place)
+    assert killer.killed, killer.seen
+    assert marts(lake) == (new if kill.published else old)
+    warm.run("insights", place)
+    assert marts(lake) == new
+    kept = {path.split("/")[2] for path in everything(lake.files, "marts/_runs")}
+    assert len(kept) == 2  # those of the head, and those before
+
+
+BACKTEST = [
+    Kill("(PUT|POST|DELETE) .*/marts/backtest/run"),
+    Kill("PUT .*/marts/backtest/_current.json"),
+    Kill("PUT .*/marts/backtest/_current.json", carried_out=True, published=True),
+]
+
+
+@kills(*BACKTEST)
+def test_a_back_test_that_is_killed_leaves_the_table_before_or_its_own(
+    kill: Kill, moto: str, warm: WarmSession, place: str
+) -> None:
+    lake = Lake(place, create=True)
+    publish_run(lake, 0, range(30))
+    words = ("backtest", place, "--candidate", "3:1000")
+    warm.run(*words)
+    old = pointer(lake.files, "backtest")
+    assert old is not None
+    with proxy_to(moto) as proxy:
+        killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
+        killer.run(proxy.url, *words)
+    assert killer.killed, killer.seen
+    found = pointer(lake.files, "backtest")
+    assert found is not None
+    assert (found.run != old.run) == kill.published
+    for path in found.files:
+        with lake.files.open(path) as opened:
+            assert pq.read_table(opened).column_names
+    warm.run(*words)
+    last = pointer(lake.files, "backtest")
+    assert last is not None
+    assert last.rows == old.rows
+    assert last.generation == old.generation + 1 + kill.published
+
+
+@pytest.mark.broker
+@kills(Kill("PUT .*/replays/"), Kill("PUT .*/replays/", carried_out=True))
+def test_a_replay_that_is_killed_at_its_entry_in_the_bucket_sends_each_letter_once(
+    kill: Kill,
+    moto: str,
+    warm: WarmSession,
+    place: str,
+    rabbitmq43: Broker,
+    queues: tuple[str, str],
+    tmp_path: Path,
+) -> None:
+    source, dlq = queues
+    warm.run("drain", rabbitmq43.url, dlq, place)
+    warm.run("plan", place, str(tmp_path / "plan"))
+    words = ("--execute", "--json", "--wait", "0")
+    with proxy_to(moto) as proxy:
+        killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
+        killer.run(proxy.url, "replay", str(tmp_path / "plan"), "env:BROKER", *words)
+    assert killer.killed, killer.seen
+    assert depth(rabbitmq43, source) == 0
+    told = json.loads(warm.run("replay", str(tmp_path / "plan"), rabbitmq43.url, *words).splitlines()[-1])
+    assert told["replayed"] == LETTERS
+    assert numbers_in(rabbitmq43.url, source) == Counter(range(LETTERS))
+
+
+# Small files
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
+def test_optimize_that_is_killed_at_each_change_loses_no_record_and_no_segment(
+    carried_out: bool, moto: str, place: str
+) -> None:
+    lake = Lake(place, create=True)
+    for run in range(3):
+        publish_run(lake, run, [run * 10, 86_400 + run])
+    words = ("optimize", place, "--keep", "0s")
+    outcomes: list[bool] = []
+    for step in range(1, 60):
+        publish_run(lake, 10 + step, [step * 100, 86_400 + step * 100])
+        before, read, head = ids(lake), segments(lake), lake.manifests()[-1].run
         with proxy_to(moto) as proxy:
-            killer = Killer(proxy, number)
-            killer.driver = driver(proxy.url, *words)
-            code, _, complained = ended(killer.driver)
-        assert code in (0, -signal.SIGKILL), complained
-        there = letters(lake_or_new(moto, place, monkeypatch))
-        assert set(there.values()) <= {1}
-        code_after, said, complained = ended(driver(moto, *words))
-        assert code_after == 0, complained + said
-        found = lake(moto, place, monkeypatch)
-        assert letters(found) == Counter(range(LETTERS)), killer.seen
-        assert depth(rabbitmq43, f"dlq.{source}") == 0
-        assert batches(found.files) == []
-        assert found.files.entries(STAGING) == []
-        if code == 0:
-            assert number > 8
-            return
-    pytest.fail("it was killed each time")
-
-
-def lake_or_new(url: str, place: str, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """The lake, also if the driver was killed before it had made one."""
-    for name, value in environment(url).items():
-        monkeypatch.setenv(name, value)
-    return Lake(place, create=True)
+            killer = Killer(proxy, number=step, carried_out=carried_out)
+            killer.run(proxy.url, *words, spark=False)
+        assert (ids(lake), segments(lake)) == (before, read), killer.killed
+        outcomes.append(lake.manifests()[-1].run != head)
+        code, _, complained = Driver(moto, *words, spark=False).ended()
+        assert code == 0, complained
+        assert (ids(lake), segments(lake)) == (before, read)
+        assert len(lake.manifests()) == 1
+        assert data(lake) == named(lake)  # and what the dead have left is gone
+        if not killer.killed:
+            break
+    else:
+        pytest.fail("it was killed each time")
+    assert outcomes == sorted(outcomes)  # nothing before the head, everything from then on
+    assert not outcomes[0]
