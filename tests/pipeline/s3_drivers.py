@@ -55,7 +55,7 @@ class Driver:
             text=True,
             env=_environment(url),
             cwd=REPOSITORY,
-            start_new_session=True,
+            process_group=0,
         )
 
     def ended(self) -> tuple[int, str, str]:
@@ -82,7 +82,7 @@ class WarmSession:
             text=True,
             env=_environment(url),
             cwd=REPOSITORY,
-            start_new_session=True,
+            process_group=0,
         )
 
     def __enter__(self) -> Self:
@@ -97,8 +97,8 @@ class WarmSession:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def run(self, *words: str) -> str:
-        """Run a command of `redeliver pipeline`, which must end with 0; everything that it has said."""
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run a command of `redeliver pipeline`, which must end with this exit code; everything that it has said."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(words) + "\n")
@@ -107,7 +107,7 @@ class WarmSession:
         for line in self._process.stdout:
             if found := re.fullmatch(rf"CODE {words[0]} (\d+)\n", line):
                 text = "".join(said)
-                assert found[1] == "0", text
+                assert found[1] == str(code), text
                 assert KEY not in text
                 assert SECRET not in text
                 return text

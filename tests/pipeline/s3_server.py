@@ -21,6 +21,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 KEY, SECRET = "AKIDTESTTESTTESTTEST", "thesecretthatnobodymaysee"
 BUCKET = "lakes"
@@ -89,7 +90,8 @@ class Proxy:
     requests: list[str] = field(default_factory=list)
     held: list[Callable[[], int]] = field(default_factory=list)
     before: list[tuple[str, str, Callable[[], None]]] = field(default_factory=list)  # called once, before it goes on
-    # Called with each request and with what hands it on; if it returns False, the connection is closed.
+    # Called with each request and with what hands it on; if it returns False, the connection is closed. The path of a
+    # request that removes several objects is followed by their keys.
     guard: Callable[[str, str, Callable[[], object]], bool] | None = None
     stripped: set[str] = field(default_factory=set)  # headers that the store behind it does not know
     url: str = ""
@@ -105,6 +107,11 @@ class Proxy:
         """Hand on what was held; the server's status for each."""
         held, self.held = self.held, []
         return [one() for one in held]
+
+
+def _with_keys(path: str, body: bytes) -> str:
+    keys = re.findall(r"<Key>(.*?)</Key>", body.decode()) if path.endswith("?delete") else []
+    return unquote(" ".join([path, *keys]))
 
 
 @contextmanager
@@ -133,7 +140,7 @@ def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
                 finally:
                     connection.close()
 
-            if proxy.guard is not None and not proxy.guard(self.command, self.path, hand_on):
+            if proxy.guard is not None and not proxy.guard(self.command, _with_keys(self.path, body), hand_on):
                 self._hang_up()
                 return
             for one in [one for one in proxy.before if one[0] == self.command and re.search(one[1], self.path)]:

@@ -19,12 +19,12 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
+from redeliver_mw.cli.exit_codes import IN_PART
 from redeliver_mw.pipeline import Lake
 from redeliver_mw.pipeline.draining.commit import gather
 from redeliver_mw.pipeline.draining.manifests import HEAD as LETTERS_HEAD
 from redeliver_mw.pipeline.draining.manifests import read_all
 from redeliver_mw.pipeline.draining.staging import batches
-from redeliver_mw.pipeline.lake.mart_set import pointer
 from redeliver_mw.pipeline.lake.snapshots import HEAD as EVENTS_HEAD
 from redeliver_mw.session import connect
 from tests.brokers import Broker, _install
@@ -228,10 +228,10 @@ def others(seen: Iterable[str], cases: Iterable[Kill]) -> list[str]:
     return [text for text in seen if not any(re.search(case.request, text) for case in cases)]
 
 
+TRIAL = [Kill("PUT .*/_probe/"), Kill("POST .*/_probe/")]  # of the store's conditions, before the first file of a run
 COMPACTION = [
     Kill("PUT .*/_lake.json"),
-    Kill("PUT .*/_probe/"),
-    Kill("DELETE .*/_probe/"),
+    *TRIAL,
     Kill("PUT .*/events/dt"),
     Kill("PUT .*/events/dt", carried_out=True),
     Kill("PUT .*/quarantine/"),
@@ -239,7 +239,7 @@ COMPACTION = [
     Kill("PUT .*/events/_snapshots/"),
     Kill("PUT .*/events/_head.json"),
     Kill("PUT .*/events/_head.json", carried_out=True, published=True),
-    Kill("(DELETE|POST) .*/events/_ticks", published=True),
+    Kill("POST .*/events/_ticks/", published=True),
 ]
 
 
@@ -262,7 +262,7 @@ def test_a_compaction_that_is_killed_leaves_all_of_its_run_or_nothing_and_the_ne
     lake = Lake(place, create=True)
     assert ids(lake) == (new if kill.published else old)
     before = named(lake)
-    warm.run(*words)
+    warm.run(*words, code=0 if kill.published else IN_PART)  # a line is no record
     assert ids(lake) == new
     assert before <= named(lake)
     assert data(lake) == named(lake)  # what the dead run has left is gone
@@ -281,7 +281,7 @@ def test_a_compaction_that_is_killed_while_it_removes_what_a_dead_one_has_left_c
     assert left
     publish_run(lake, 1, range(2000, 2010), removal=False)  # from here on the run is dead for certain
     with proxy_to(moto) as proxy:
-        killer = Killer(proxy, r"POST .*\?delete|DELETE .*/events/dt", carried_out=True)
+        killer = Killer(proxy, "POST .*/events/dt", carried_out=True)
         killer.run(proxy.url, *words)
     assert killer.killed, killer.seen
     assert ids(lake) == records([*range(1000, 1010), *range(2000, 2010)])
@@ -296,15 +296,14 @@ DRAIN = [
     Kill("PUT .*/_staging/.*parquet", carried_out=True),
     Kill("PUT .*/_staging/.*sure"),
     Kill("PUT .*/_staging/.*sure", carried_out=True),
-    Kill("PUT .*/_probe/"),
-    Kill("DELETE .*/_probe/"),
+    *TRIAL,
     Kill("PUT .*/dead_letters/dt"),
     Kill("PUT .*/dead_letters/_manifests/"),
     Kill("PUT .*/dead_letters/_snapshots/"),
     Kill("PUT .*/dead_letters/_head.json"),
     Kill("PUT .*/dead_letters/_head.json", carried_out=True, published=True),
-    Kill(r"DELETE .*/_staging/|POST .*\?delete", published=True),
-    Kill(r"DELETE .*/_staging/|POST .*\?delete", carried_out=True, published=True),
+    Kill("POST .*/_staging/", published=True),
+    Kill("POST .*/_staging/", carried_out=True, published=True),
 ]
 
 
@@ -344,8 +343,9 @@ def marts(lake: Lake) -> list[str]:
 
 
 INSIGHTS = [
-    Kill("(PUT|POST|DELETE) .*/marts/_runs/"),  # of Spark's own S3 client
+    Kill("(PUT|POST|DELETE) .*/marts/_runs/"),  # from Spark's own S3 client
     Kill("PUT .*/marts/_manifests/"),
+    Kill("POST .*/marts/[a-z_]+$"),  # folders for other programs, which a bucket does not have
     Kill("PUT .*/marts/_head.json"),
     Kill("PUT .*/marts/_head.json", carried_out=True, published=True),
 ]
@@ -364,6 +364,7 @@ def test_insights_that_is_killed_leaves_all_marts_of_one_run(
         killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
         killer.run(proxy.url, "insights", place)
     assert killer.killed, killer.seen
+    assert others(killer.seen, [*TRIAL, *INSIGHTS]) == []
     assert marts(lake) == (new if kill.published else old)
     warm.run("insights", place)
     assert marts(lake) == new
@@ -371,43 +372,18 @@ def test_insights_that_is_killed_leaves_all_marts_of_one_run(
     assert len(kept) == 2  # those of the head, and those before
 
 
-BACKTEST = [
-    Kill("(PUT|POST|DELETE) .*/marts/backtest/run"),
-    Kill("PUT .*/marts/backtest/_current.json"),
-    Kill("PUT .*/marts/backtest/_current.json", carried_out=True, published=True),
+REPLAY = [
+    Kill("PUT .*/replays/.*json"),
+    Kill("PUT .*/replays/.*json", carried_out=True),
+    Kill("POST .*/replays/"),
+    Kill("PUT .*/replays/.*parquet"),
+    Kill("PUT .*/replays/.*parquet", carried_out=True),
 ]
 
 
-@kills(*BACKTEST)
-def test_a_back_test_that_is_killed_leaves_the_table_before_or_its_own(
-    kill: Kill, moto: str, warm: WarmSession, place: str
-) -> None:
-    lake = Lake(place, create=True)
-    publish_run(lake, 0, range(30))
-    words = ("backtest", place, "--candidate", "3:1000")
-    warm.run(*words)
-    old = pointer(lake.files, "backtest")
-    assert old is not None
-    with proxy_to(moto) as proxy:
-        killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
-        killer.run(proxy.url, *words)
-    assert killer.killed, killer.seen
-    found = pointer(lake.files, "backtest")
-    assert found is not None
-    assert (found.run != old.run) == kill.published
-    for path in found.files:
-        with lake.files.open(path) as opened:
-            assert pq.read_table(opened).column_names
-    warm.run(*words)
-    last = pointer(lake.files, "backtest")
-    assert last is not None
-    assert last.rows == old.rows
-    assert last.generation == old.generation + 1 + kill.published
-
-
 @pytest.mark.broker
-@kills(Kill("PUT .*/replays/"), Kill("PUT .*/replays/", carried_out=True))
-def test_a_replay_that_is_killed_at_its_entry_in_the_bucket_sends_each_letter_once(
+@kills(*REPLAY)
+def test_a_replay_that_is_killed_before_it_sends_is_run_again_and_sends_each_letter_once(
     kill: Kill,
     moto: str,
     warm: WarmSession,
@@ -418,15 +394,15 @@ def test_a_replay_that_is_killed_at_its_entry_in_the_bucket_sends_each_letter_on
 ) -> None:
     source, dlq = queues
     warm.run("drain", rabbitmq43.url, dlq, place)
-    warm.run("plan", place, str(tmp_path / "plan"))
+    warm.run("plan", place, str(tmp_path / "plan"), "--no-bodies")
     words = ("--execute", "--json", "--wait", "0")
     with proxy_to(moto) as proxy:
         killer = Killer(proxy, kill.request, carried_out=kill.carried_out)
         killer.run(proxy.url, "replay", str(tmp_path / "plan"), "env:BROKER", *words)
     assert killer.killed, killer.seen
+    assert others(killer.seen, REPLAY) == []
     assert depth(rabbitmq43, source) == 0
-    told = json.loads(warm.run("replay", str(tmp_path / "plan"), rabbitmq43.url, *words).splitlines()[-1])
-    assert told["replayed"] == LETTERS
+    warm.run("replay", str(tmp_path / "plan"), rabbitmq43.url, *words)
     assert numbers_in(rabbitmq43.url, source) == Counter(range(LETTERS))
 
 
