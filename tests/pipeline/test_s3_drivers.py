@@ -19,7 +19,7 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
-from redeliver_mw.cli.exit_codes import IN_PART
+from redeliver_mw.cli.pipeline.main import IN_PART
 from redeliver_mw.pipeline import Lake
 from redeliver_mw.pipeline.draining.commit import gather
 from redeliver_mw.pipeline.draining.manifests import HEAD as LETTERS_HEAD

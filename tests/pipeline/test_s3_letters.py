@@ -202,6 +202,7 @@ def test_a_drain_that_is_killed_leaves_its_letters_in_the_table_or_staged_and_th
         expected.append(text)
         assert bodies(lake) == expected
         assert batches(lake.files) == []
+        assert data(lake.files) == {file.path for one in read_all(lake.files) for file in one.files}
         if not died:
             break
     else:

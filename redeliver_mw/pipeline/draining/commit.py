@@ -13,6 +13,7 @@ leads to their rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -81,8 +82,11 @@ def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
         found = [batch for batch in found if batch.name not in known]
         if not found and not any(doubt.queue == seen_empty for doubt in doubts_of(base.manifests)):
             return None
-        manifest = _Gathering(lake, base, found, "lake", seen_empty).publish()
+        manifest, published = _Gathering(lake, base, found, "lake", seen_empty).publish()
         remove(lake.files, found)
+        if not lake.files.is_folder:  # in a folder the lock has shown at the start that no other run is alive
+            with suppress(OSError):
+                remove_dead(lake.files, published)
         return manifest
 
 
@@ -92,7 +96,7 @@ def gather_looked(lake: Lake, found: list[StagedBatch], base: LetterSnapshot | N
     `base` is the snapshot that the look began with.
     """
     with readable_errors(lake.root):
-        return _Gathering(lake, base or current(lake.files), found, BROKER).publish()
+        return _Gathering(lake, base or current(lake.files), found, BROKER).publish()[0]
 
 
 class _Gathering:
@@ -107,8 +111,8 @@ class _Gathering:
         self._looked = [file for one in base.manifests if one.owner == BROKER for file in one.files]
         self._run = run_after(base.head.generation)
 
-    def publish(self) -> Gathered:
-        """Move all letters into the table, or none."""
+    def publish(self) -> tuple[Gathered, LetterSnapshot]:
+        """Move all letters into the table, or none; return what was moved, and the snapshot with it."""
         files = self._lake.files
         make_writable(files)
         with unpublished(files, self._base, self._run):
@@ -129,8 +133,7 @@ class _Gathering:
                 again=sum(batch.rows for batch in self._found) - rows,
                 doubts=[one for one in doubts if one.queue != self._seen_empty],
             )
-        publish(files, self._base, self._run, [*self._base.manifests, manifest])
-        return manifest
+        return manifest, publish(files, self._base, self._run, [*self._base.manifests, manifest])
 
     # -- equal letters ----------------------------------------------------------------------------
 
