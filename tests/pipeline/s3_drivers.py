@@ -89,13 +89,14 @@ class WarmSession:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        with self._process:  # which closes the pipes
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            try:
+                self._process.wait(60)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def run(self, *words: str, code: int = 0) -> str:
         """Run a command of `redeliver pipeline`, which must end with this exit code; everything that it has said."""
@@ -193,7 +194,8 @@ def race(proxies: Sequence[Proxy], head: str, words: Sequence[str]) -> list[tupl
 
     for number, proxy in enumerate(proxies):
         proxy.guard = guard(number)
-    drivers += [Driver(proxy.url, *words) for proxy in proxies]
+    for proxy in proxies:
+        drivers.append(Driver(proxy.url, *words))  # which sends nothing before it has started
     ends: list[tuple[int, str, str]] = []
     try:
         ends += [one.ended() for one in drivers]
