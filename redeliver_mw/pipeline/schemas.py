@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from ..journal.records import SCHEMA
+from ..journal.records import COUNT_SCHEMA, SCHEMA
 
 Row: TypeAlias = Mapping[str, Any]
 """A row of a table, as Spark or Arrow gives it to Python: values by the names of the columns."""
@@ -29,6 +29,12 @@ _TYPES: Final = {
 # The fields of the journal, and the day of `ts_us` by which the files are partitioned.
 EVENTS: Final = ", ".join(f"{name} {_TYPES[kind.type]}" for name, kind in SCHEMA.items())
 EVENTS_WITH_DAY: Final = f"{EVENTS}, dt DATE"
+
+# Counts of messages that were handled at once, `journal_healthy="counts"`; the day is that of `ts_us`, too.
+HEALTHY_COUNTS: Final = ", ".join(
+    f"{name} {_TYPES[kind.type]}" for name, kind in COUNT_SCHEMA.items() if name != "kind"
+)
+HEALTHY_COUNTS_WITH_DAY: Final = f"{HEALTHY_COUNTS}, dt DATE"
 
 # A line that is no record: its segment and start, its length, why, and its first bytes as text.
 QUARANTINE: Final = "segment STRING, offset BIGINT, length BIGINT, reason STRING, head STRING"
@@ -109,6 +115,7 @@ PLAN: Final = (
 
 ALL: Final = {
     "events": EVENTS_WITH_DAY,
+    "healthy_counts": HEALTHY_COUNTS_WITH_DAY,
     "quarantine": QUARANTINE,
     **MARTS,
     "backtest": BACKTEST,

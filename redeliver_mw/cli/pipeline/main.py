@@ -124,6 +124,7 @@ def _lines(done: Compacted, lake: str) -> list[str]:
     found = [
         (done.quarantined, f"lines are no records: {os.path.join(lake, 'quarantine')}"),
         (done.duplicates, "records were in the lake already"),
+        (done.counts, "lines count messages that were handled at once"),
         (done.others, "lines tell of something else than an attempt"),
         (done.outside, "records are left for later by --since or --until"),
         (done.copies, "segments are copies of others"),
