@@ -103,6 +103,7 @@ DEAD_LETTERS: Final = (
     "owner STRING, dialect STRING, message_id STRING, group_id STRING, generation INT, replay_id STRING, "
     "problem STRING, redelivered BOOLEAN, letter BINARY"
 )
+LIMBO: Final = "limbo"  # source and owner of a message that stays in a limbo; a manifest adds the limbo's place
 
 # A letter in a plan. `target` is its destination. `edits`: JSON of the changes, `{"headers": {name: value or null}}`; a
 # changed body is in `body`, and marked by `edited_body`. `rank` counts all letters of the plan in the order in which

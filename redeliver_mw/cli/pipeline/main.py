@@ -20,7 +20,7 @@ from ...errors import ConfigError, counted
 from ..arguments import Json
 from ..help import example
 from ..output import plain, print_table
-from . import backtest, drain, export, forget, insights, optimize, plan, replay, report
+from . import backtest, drain, export, forget, insights, limbo, optimize, plan, replay, report
 from .options import Conf, LakeFolder, Master, Since, Until, read_conf, spark, telling
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ PARTS = (
     backtest,
     report,
     drain,
+    limbo,
     plan,
     replay,
     forget,
