@@ -116,8 +116,8 @@ PLAN: Final = (
 
 ALL: Final = {
     "events": EVENTS_WITH_DAY,
-    "healthy_counts": HEALTHY_COUNTS_WITH_DAY,
     "quarantine": QUARANTINE,
+    "healthy_counts": HEALTHY_COUNTS_WITH_DAY,
     **MARTS,
     "backtest": BACKTEST,
     "dead_letters": DEAD_LETTERS,

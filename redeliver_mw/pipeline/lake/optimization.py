@@ -150,7 +150,7 @@ def _at_once(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
 
 
 class _MergingRun:
-    """Merges all manifests of a snapshot, and rewrites these days, under a name of its own."""
+    """Merges all manifests of a snapshot, and rewrites these days, and days of counts, under a name of its own."""
 
     def __init__(
         self,
@@ -158,9 +158,9 @@ class _MergingRun:
         base: snapshots.Snapshot,
         wanted: RewriteOrder,
         days: dict[str, list[DataFile]],
-        counts: dict[str, list[DataFile]],
+        counts: dict[str, list[DataFile]] | None = None,
     ) -> None:
-        self.lake, self.base, self.wanted, self.days, self.counts = lake, base, wanted, days, counts
+        self.lake, self.base, self.wanted, self.days, self.counts = lake, base, wanted, days, counts or {}
         self.name = run_after(base.head.generation)
 
     def publish(self) -> tuple[str, list[DataFile]]:
