@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.errors import LimboError
+from redeliver_mw.errors import ConfigError, LimboError
 from redeliver_mw.limbo import LimboAdmin, Parking
 from redeliver_mw.memory.clock import ManualClock
 from redeliver_mw.message import Destination
 from redeliver_mw.pipeline import Lake, copy_limbo, plan
+from redeliver_mw.pipeline.draining.job import prepare
 from redeliver_mw.pipeline.draining.manifests import current, doubts_of
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.lake.table_files import files_of
@@ -116,7 +117,9 @@ def test_two_limbos_stand_side_by_side_and_forget_counts_none_as_unsent(url: str
     assert forget(lake, "2100-01-01").unsent == 0
 
 
-def test_a_limbo_that_is_not_there_is_an_error_and_makes_no_lake(tmp_path: Path) -> None:
+def test_a_limbo_is_not_drained_and_one_that_is_not_there_makes_no_lake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Copy what stays in a limbo with `redeliver pipeline limbo URL LAKE`"):
+        prepare(f"sqlite:///{tmp_path}/limbo.db", "limbo", tmp_path / "lake")
     with pytest.raises(LimboError, match="there is no such file"):
         copy_limbo(f"sqlite:///{tmp_path}/none.db", tmp_path / "lake")
     assert not (tmp_path / "lake").exists()

@@ -128,8 +128,8 @@ class Lake:
     ) -> DataFrame:
         """Return letters dead-lettered from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
 
-        These are the letters that were drained, and the letters that were only looked at and not drained later. Raises
-        LakeError if no letter was ever drained.
+        These are the letters that were drained, the letters that were only looked at and not drained later, and the
+        messages that stayed in a limbo when it was copied last. Raises LakeError if there was never any of them.
         """
         from pyspark.sql import functions as sf
 

@@ -62,7 +62,7 @@ def files_of(lake: Lake, table: str) -> list[DataFile]:
 
 
 def letter_files(lake: Lake) -> tuple[list[DataFile], list[DataFile]]:
-    """Return the files of letters that were drained, and of letters that were only looked at.
+    """Return the files of letters that were drained or are in a limbo, and of letters that were only looked at.
 
     Raises LakeError if no letter was ever drained.
     """
