@@ -153,7 +153,7 @@ def end_operation(
 ) -> Operation:
     """Record that an operation has ended, whoever runs it, and return it as it is then.
 
-    The audit row is part of the transaction that ends the operation, so that none has ended without one; the line
+    The audit row is part of the transaction that ends the operation, so that a crash leaves both or neither; the line
     follows the commit. `failed`: how many letters failed; None leaves the count. Raises StoreError; then the operation
     has not ended.
     """
