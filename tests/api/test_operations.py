@@ -154,6 +154,8 @@ def test_an_operation_that_was_paused_is_not_lost_and_can_be_cancelled(api: Serv
     assert run(api, planned)["state"] == "done"
     other = plan(api, "restore")
     assert api.post(f"/operations/{other['id']}/cancel", {})["state"] == "cancelled"
+    entries = [(one["what"], one["operation_id"]) for one in api.get("/audit?limit=3")["entries"]]
+    assert entries == [("cancel", other["id"]), ("archive", planned["id"]), ("pause", planned["id"])]
     assert api.post(f"/operations/{other['id']}/resume", {}, status=409)["code"] == "operation-over"
 
 
