@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from ..adapter.protocol import Adapter
 from ..adapter.registry import adapter_for, parse_url
-from ..dead_letters import BrokerClient, QueueDrain
+from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
 from .audit import audit_refusals, end_run
@@ -48,7 +48,6 @@ from .store import Store
 from .tables import batches, bodies, counters, headers, letters, own_headers
 
 KIND = "collect"
-BATCH = 2000  # letters that are unsettled at once; half of them are stored while the others come
 ENDLESS = 2**62  # letters, which no queue holds
 LOOK = 1.0  # seconds between two looks at the state of the operation
 AT_ONCE = 250  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
