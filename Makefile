@@ -47,7 +47,7 @@ unexport VIRTUAL_ENV PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs collected unit brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs collected unit unit-fast brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -67,8 +67,8 @@ test: ## everything: lint, types, import layers, the documentation's links, unit
 test-all: ## `test`, and everything that is too slow for it; hours
 	@$(STAGES) test test-pythons long-tests infrastructure-tests conversions fuzz prove
 
-test-fast: ## the same without real brokers
-	@$(STAGES) setup lint+types+imports+docs+collected unit
+test-fast: ## lint, types, import layers, the site, and the quick ones of the unit tests: for while you work
+	@$(STAGES) setup lint+types+imports+docs+collected unit-fast
 
 test-pythons: ## the unit tests on each Python from 3.11 to 3.13 that is found here
 	@$(STAGES) $(foreach version,3.11 3.12 3.13,$(if $(shell .ci/find-python $(version)),unit-$(version)))
@@ -99,6 +99,9 @@ collected: $(READY) ## every test can be imported; it also compiles them
 # They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark
 	nice -n 5 $(PYTEST) $(SPREAD) -m "not broker and not spark and not long"
+
+unit-fast: $(READY) ## the unit tests without those of whole files that take many seconds
+	$(PYTEST) $(SPREAD) -m "not broker and not spark and not long and not slow"
 
 SPARK_TESTS := tests/pipeline tests/test_start.py
 spark-tests: WORKERS = 3

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which variants of tests are left to `make test-all`, and why; and which files begin first.
+"""Which variants of tests are left to `make test-all`, and why; what `make test-fast` leaves out; what begins first.
 
 `make test` runs each test on the newest version of each broker that it is for, and of a product of parameters some
 pairs, so that each value occurs. A row names a file, a test of it (`*` is all of them), and a regular expression which
@@ -43,6 +43,40 @@ FIRST = [
     "faults/test_main_job.py",
     "faults/test_processes.py",
     "test_writing_an_adapter.py",
+]
+
+
+# Unit tests that `make test-fast` leaves to `make test`: they take more than half of the processor time of all.
+SLOW = [
+    "simulation/test_simulation.py",
+    "redelivery/test_interceptor_walk.py",
+    "cli/test_bad_input.py",
+    "pipeline/test_head.py",
+    "cli/test_run_processes.py",
+    "test_texts.py",
+    "cli/test_run.py",
+    "cli/test_run_health.py",
+    "policy/test_conversion.py",
+    "pipeline/backtest/test_errors.py",
+    "operations/test_listing.py",
+    "pipeline/test_compaction_task.py",
+    "cli/test_triage.py",
+    "policy/test_xml_places.py",
+    "api/test_operations.py",
+    "limbo/test_store.py",
+    "test_costs.py",
+    "pipeline/test_s3_letters.py",
+    "operations/test_shelf.py",
+    "dead_letters/test_replay.py",
+    "redelivery/test_ledger.py",
+    "policy/test_findings.py",
+    "storage/test_header_values.py",
+    "operations/test_letter_states.py",
+    "doctor/test_artemis.py",
+    "limbo/test_app_in_bad_weather.py",
+    "limbo/test_weather.py",
+    "cli/test_bad_urls.py",
+    "pipeline/backtest/test_assumptions.py",
 ]
 
 
@@ -271,8 +305,102 @@ LONG = [
     LongTest(
         "simulation/test_simulation.py",
         "test_nothing_is_lost_and_no_rule_is_broken_whatever_goes_wrong",
-        r"^1\d{4}$",
-        "ten thousand histories stay, and the mutants are caught in a hundred; `make prove` runs a million",
+        r"^(1\d{4}|[5-9]\d{3})$",
+        "five thousand histories stay, and the mutants are caught in a hundred; `make prove` runs a million",
+    ),
+    # What commands do with a store or a list is the same behind each broker's adapter.
+    LongTest("cli/test_dead.py", "test_letters_of_a_queue_are_chosen_in_memory", r"activemq63|artemis244", PAIRS),
+    LongTest("cli/test_dead.py", "test_an_id_that_no_letter_has", r"activemq63|artemis244", PAIRS),
+    LongTest("cli/test_dead.py", "test_times_that_a_stranger_wrote_end_no_command", r"^0001|^9999.*Z$", PAIRS),
+    LongTest(
+        "cli/test_run_health.py",
+        "test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_ready_again",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "operations/test_collect_brokers.py",
+        "test_all_letters_are_in_the_store_once_and_the_queue_is_empty",
+        r"activemq63-sqlite|artemis244-sqlite|rabbitmq43-postgresql",
+        PAIRS,
+    ),
+    LongTest(
+        "operations/test_collect_brokers.py",
+        "test_two_collects_at_once_share_the_letters",
+        r"activemq63-sqlite|artemis244-postgresql|rabbitmq43-sqlite",
+        PAIRS,
+    ),
+    LongTest(
+        "operations/test_collect_brokers.py",
+        "test_with_follow_it_goes_on_after_the_broker_was_away",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "operations/test_collect_brokers.py",
+        "test_a_store_that_goes_away_in_the_middle_is_an_error_and_loses_nothing",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "operations/test_collect_brokers.py",
+        "test_ctrl_c_ends_it_in_good_order_and_the_next_one_goes_on",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest("brokers/test_brokers.py", "*", r"activemq63", "a test of the tests' own brokers; two of them stay"),
+    LongTest(
+        "brokers/test_jvm_brokers.py", "*", r"activemq518", "a test of the tests' own brokers; the newer ones stay"
+    ),
+    LongTest("contract/test_too_large.py", "*", r"pika-without a limbo|proton-with a limbo", PAIRS),
+    LongTest("differential/test_activemq_consumer.py", "*", r"5\.18", OTHERS_SAME),
+    LongTest("differential/test_activemq_delays.py", "*", r"5\.18", OTHERS_SAME),
+    LongTest(
+        "faults/test_crash_safe.py",
+        "test_only_the_message_that_kills_its_process_is_dead_lettered",
+        r"(activemq63|rabbitmq43)-with an id|artemis244-without an id",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_processes.py",
+        "test_only_the_message_that_kills_processes_is_dead_lettered_whichever_process_it_kills",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_processes.py",
+        "test_messages_of_a_key_are_handled_in_order_whichever_process_has_their_source",
+        r"rabbitmq43|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_sendback_kills.py",
+        "test_a_replay_that_is_ended_by_force_loses_nothing",
+        r"activemq63-ctrl-c-1|artemis244-ctrl-c-400|rabbitmq43-kill-9-1",
+        PAIRS,
+    ),
+    LongTest("faults/test_kills.py", "*", r"decorated-classic-rabbitmq43", PAIRS),
+    LongTest("faults/test_kills_artemis.py", "*", r"app", PAIRS),
+    LongTest("faults/test_main_job.py", "*", r"(activemq63|artemis244|quorum)-.*(decorated|pull)", PAIRS),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_in_its_order",
+        r"(activemq63|artemis244)-",
+        PAIRS,
+    ),
+    LongTest(
+        "faults/test_order_over_stops.py",
+        "test_what_is_parked_of_a_key_comes_back_in_its_order",
+        r"quorum|classic",
+        PAIRS,
+    ),
+    LongTest("faults/test_resting.py", "test_a_paused_source_stays_paused_through_a_reconnect", r"artemis244", PAIRS),
+    LongTest("hostile/test_hostile.py", "*", r"^5$", "a second seed of the same generator"),
+    LongTest(
+        "test_costs.py",
+        "test_memory_is_flat_over_a_hundred_thousand_messages",
+        "",
+        "it handles a hundred thousand messages; the same is asked of the adapter in memory",
     ),
     LongTest("test_demo.py", "test_the_demo_adds_up_on_rabbitmq", OLDER, OTHERS_SAME),
     LongTest("test_examples.py", "test_an_example_runs_on_rabbitmq", OLDER, OTHERS_SAME),
@@ -280,10 +408,12 @@ LONG = [
 
 
 def mark(item: pytest.Item, tests: str) -> None:
-    """Mark a collected test `long` if a row names it. `tests` is the path of the folder that files are relative to."""
+    """Mark a collected test `long` or `slow` if a row names it. `tests` is the path of the folder of all tests."""
     if isinstance(item, pytest.Function):
         file = item.path.as_posix().removeprefix(f"{tests}/")
         parameters = item.callspec.id if hasattr(item, "callspec") else ""
+        if file in SLOW:
+            item.add_marker("slow")
         if any(row.covers(file, item.originalname, parameters) for row in LONG):
             item.add_marker("long")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.long_tests import FIRST, LONG, LongTest
+from tests.long_tests import FIRST, LONG, SLOW, LongTest
 
 TESTS = Path(__file__).parent
 
@@ -20,8 +20,8 @@ def test_a_row_names_a_file_and_a_test_that_there_are(row: LongTest) -> None:
     assert row.test == "*" or re.search(rf"^ *(async )?def {row.test}\(", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("file", FIRST)
-def test_a_file_that_begins_first_is_there(file: str) -> None:
+@pytest.mark.parametrize("file", [*FIRST, *SLOW])
+def test_a_file_of_a_list_is_there(file: str) -> None:
     assert (TESTS / file).is_file()
 
 

@@ -180,8 +180,12 @@ class Recorder:
     def healthy(
         self, delivery: Delivery, consumer_info: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int
     ) -> None:
-        """Record that a first delivery was handled, under its source's plan."""
-        if self._tally is None or self._journal is None:
+        """Record that a first delivery was handled, under its source's plan.
+
+        A message that its broker delivered before has a line of its own in any case: it may have failed in a process
+        that has died, and then this success ends the history that begins there.
+        """
+        if self._tally is None or self._journal is None or delivery.redelivered:
             return self.append(self._healthy, delivery, consumer_info, plan, at_us, ran_us)
         if self._tally.add(delivery, consumer_info, plan, at_us, ran_us):
             self._journal.append(self._tally.take)
@@ -223,7 +227,7 @@ class Recorder:
         except Exception:
             log.exception("an attempt could not be recorded")
             return
-        counted = self._tally is not None and work[0] is self._healthy
+        counted = self._tally is not None and work[0] is self._healthy and not record.broker_redelivered
         if self._journal is not None and not counted:
             self._journal.append(record)
         for hook in self._hooks:

@@ -50,6 +50,7 @@ class Bounds(NamedTuple):
 
 Count32 = Annotated[int, "int32", Bounds(0)]
 Span64 = Annotated[int, "int64", Bounds(0)]  # microseconds
+Sum64 = Annotated[int, "int64", Bounds(0)]
 NonEmptyText = Annotated[str, "string", Bounds(1)]
 Share = Annotated[float, "double", Bounds(5e-324, 1.0)]  # of all messages: above 0
 
@@ -146,10 +147,10 @@ class HealthyCount(_Record):
     policy: str
     policy_version: str
     policy_arm: str | None = None
-    propensity: float | None = None
-    messages: Int64
-    handler_us: Int64  # sum of all the messages
-    payload_bytes: Int64  # sum of all the messages
+    propensity: Share | None = None
+    messages: Annotated[int, "int64", Bounds(1)]
+    handler_us: Span64  # sum of all the messages
+    payload_bytes: Sum64  # sum of all the messages
 
 
 class OtherKind(ValueError):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,6 +22,7 @@ from .store import RETRY
 _ALL = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoin(
     owners, owners.c.limbo_id == messages.c.limbo_id
 )
+GIVEN_UP = "given up"
 DEAD_LETTER = "dead letter"
 _UNSEEN = {"msg_id", "marks", "exact", "wire"}  # columns that are only needed for a whole message
 
@@ -53,6 +54,18 @@ class ParkedSummary:
     asleep: bool  # the holder of its part has sent no heartbeat within the lease
 
 
+@dataclass(frozen=True, slots=True)
+class StayingMessage:
+    """Holds a message that the limbo does not publish by itself any more.
+
+    `state` is `given up` or `dead letter`; `broker` is empty if its part of the limbo has no owner.
+    """
+
+    state: str
+    broker: str
+    message: Parked
+
+
 class LimboAdmin:
     """Shows and releases a limbo's messages for an operator.
 
@@ -67,6 +80,11 @@ class LimboAdmin:
     def where(self) -> str:
         return self._db.where
 
+    @property
+    def place(self) -> str:
+        """Return the URL without secrets, and with the whole path of a file: the same from every folder."""
+        return self._db.place
+
     def __enter__(self) -> Self:
         self._db.open(create=False)
         return self
@@ -80,7 +98,7 @@ class LimboAdmin:
         with self._db.reading() as connection:
             query = select(state, func.count()).select_from(_ALL).group_by(state)
             counted = {row.state: row[1] for row in connection.execute(query)}
-        return {name: counted.get(name, 0) for name in ("waiting", "due", "given up", "dead letter")}
+        return {name: counted.get(name, 0) for name in ("waiting", "due", GIVEN_UP, DEAD_LETTER)}
 
     def listed(self, limit: int | None = None, id_: str | None = None) -> list[ParkedSummary]:
         """Return messages by delivery date; with an id, those with this row, copy or lineage id.
@@ -99,6 +117,27 @@ class LimboAdmin:
             found = [parked_of(one, 0, strict=False) for one in found_of(connection, ids)]
         self._check(found, id_)
         return found
+
+    def staying(self) -> tuple[int, Iterator[list[StayingMessage]]]:
+        """Return how many messages wait to be published, and an iterator over those that stay, a few at a time.
+
+        Only rows that are there in one moment are found; one that has left the limbo meanwhile is left out.
+        """
+        state = self._state()
+        chosen = select(messages.c.msg_id, state, owners.c.broker).select_from(_ALL)
+        with self._db.reading() as connection:
+            rows = connection.execute(chosen.where(state.in_((GIVEN_UP, DEAD_LETTER))).order_by(messages.c.msg_id))
+            known = {row.msg_id: (row.state, row.broker or "") for row in rows}
+            waiting = connection.execute(
+                select(func.count()).select_from(_ALL).where(~state.in_((GIVEN_UP, DEAD_LETTER)))
+            )
+            return waiting.scalar_one(), self._whole(known)
+
+    def _whole(self, known: dict[int, tuple[str, str]]) -> Iterator[list[StayingMessage]]:
+        for ids in chunks(list(known)):
+            with self._db.reading() as connection:
+                found = [parked_of(one, 0, strict=False) for one in found_of(connection, ids)]
+            yield [StayingMessage(*known[one.id], one) for one in found]
 
     def release(self, limit: int | None = None, id_: str | None = None) -> int:
         """Make messages due now and reset their publish counts. Return their number. Raises LimboError as for `listed`.
@@ -129,7 +168,7 @@ class LimboAdmin:
         given_up = m.delivery_count > func.coalesce(owners.c.retry, RETRY)
         letter = and_(given_up, parked.c.reason != "", func.coalesce(parked.c.publishes, 0) == 0)
         due = m.delivery_date <= now_ms
-        return case((letter, DEAD_LETTER), (given_up, "given up"), (due, "due"), else_="waiting").label("state")
+        return case((letter, DEAD_LETTER), (given_up, GIVEN_UP), (due, "due"), else_="waiting").label("state")
 
     def _columns(self) -> Select[Any]:
         now_us, o = self._clock.now().us, owners.c

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
@@ -69,6 +70,7 @@ class LimboWorker:
         self._keep_at = self._clock.now().mono + limbo.lease / 3
         self._in_trouble = ""
         self._closing = self._ended = False
+        self._answers_until = 0.0  # monotonic, once it is closing
         self._thread: threading.Thread | None = None
 
     # -- any thread --------------------------------------------------------------------------------
@@ -122,8 +124,10 @@ class LimboWorker:
     def stop(self, timeout: float = 10.0) -> bool:
         """Do what was given to the worker, and close the limbo. False if that took more than `timeout` seconds.
 
-        What is still being published then stays, and is published again some time.
+        Nothing more is published. For the answers to what is being published already, the worker waits for half of
+        that time. A row without an answer stays, and is published again some time.
         """
+        self._answers_until = time.monotonic() + timeout / 2
         self._closing = True
         self._jobs.put(None)
         if self._thread is None:
@@ -147,7 +151,16 @@ class LimboWorker:
                 self._limbo.back([one.row for one in self._messages])  # published again rather than never
                 self._messages.clear()
                 rest = TROUBLED_REST
+        self._await_answers()
         self._end()
+
+    def _await_answers(self) -> None:
+        """Take the answers to what is being published, each of which would else be published a second time."""
+        with suppress(queue.Empty, RedeliverError):
+            self._do_jobs()
+            while self._limbo.handed_out > len(self._messages):
+                self._first = self._jobs.get(timeout=max(0.0, self._answers_until - time.monotonic()))
+                self._do_jobs()
 
     def _end(self) -> None:
         self._ended = True

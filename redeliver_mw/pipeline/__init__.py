@@ -9,6 +9,7 @@ The functions take the caller's own SparkSession; `session` makes one. Importing
 
 from ..dead_letters.edits.letter import Letter
 from .draining.job import drain
+from .draining.limbo_letters import LimboCopied, copy_limbo
 from .draining.order import Drained
 from .errors import LakeError, SparkError
 from .lake.compaction import Compacted, compact
@@ -26,11 +27,13 @@ __all__ = [
     "Lake",
     "LakeError",
     "Letter",
+    "LimboCopied",
     "Optimized",
     "Plan",
     "Replayed",
     "SparkError",
     "compact",
+    "copy_limbo",
     "drain",
     "optimize",
     "plan",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _OF_MESSAGES: Final = ("recovery", "waste")  # computed from `messages` as written, which comes first
+_OF_COUNTS: Final = ("attempt_curve", "storms")  # count healthy messages, too
 
 
 def insights(
@@ -43,14 +44,18 @@ def insights(
     with new_marts(place, spark) as new:
         manifests, makers = place.manifests(), _makers()
         events = place.events(spark, *wanted, manifests=manifests)
+        healthy = place.healthy_counts(spark, *wanted, manifests=manifests).drop("since_us")
         new.made_from([one.run for one in manifests], wanted)
         for done, (name, make) in enumerate(makers.items()):
             if progress is not None:
                 progress(name, done, len(makers))
-            made = make(new.mart("messages") if name in _OF_MESSAGES else events)
+            if name in _OF_COUNTS:
+                made = make(events, healthy=healthy)
+            else:
+                made = make(new.mart("messages") if name in _OF_MESSAGES else events)
             rows[name] = new.write(name, made)
             if name == "clocks":  # made first: all other marts use events with one clock
-                events = corrected(events, made)
+                events, healthy = corrected(events, made), corrected(healthy, made)
     if progress is not None:
         progress("done", len(rows), len(rows))
     return rows
@@ -72,7 +77,7 @@ def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
     return [line for line in (*clocks.sentences(known), clocks.cure(known)) if line]
 
 
-def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
+def _makers() -> dict[str, Callable[..., DataFrame]]:
     """Return the function of each mart; Spark is loaded only here."""
     from .marts.attempt_curve import attempt_curve
     from .marts.clocks import clocks

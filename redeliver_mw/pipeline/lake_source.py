@@ -5,7 +5,8 @@
 Options:
 
 =================  ======================================================================================
-`table`            `events` (the default), `dead_letters`, `quarantine`, `backtest`, or the name of a mart
+`table`            `events` (the default), `healthy_counts`, `dead_letters`, `quarantine`, `backtest`, or a mart's
+                   name
 `since`, `until`   rows from this time on, and before this time, as in `--since` and `--until`
 =================  ======================================================================================
 
@@ -46,13 +47,13 @@ from .errors import readable_errors
 from .files import files_at
 from .lake.lake import Lake
 from .lake.table_files import TABLES, files_of, letter_files, looked_again
-from .manifests import DataFile
+from .manifests import HEALTHY, DataFile
 from .pushed_filters import PushedFilters
 from .time_range import DAY_US, TimeRange, day_of, micros, span, whole_days
 
 _WHERE: Final = "redeliver"
 _OPTIONS: Final = ("path", "table", "since", "until")
-_INSTANTS: Final = {"events": "ts_us", LETTERS: "dead_us", "storms": "window_us"}
+_INSTANTS: Final = {"events": "ts_us", HEALTHY: "ts_us", LETTERS: "dead_us", "storms": "window_us"}
 _DAY: Final = "day"  # the first column of the marts that have one
 _TOGETHER: Final = 32 << 20  # bytes of small files that one task reads
 _ROWS: Final = 65_536  # rows of one batch
@@ -143,7 +144,7 @@ class LakeReader(DataSourceReader):
             listed = [*drained, *looked]
         else:
             listed = files_of(lake, self._table)
-        known = self._table in ("events", LETTERS)  # the instants of its files
+        known = self._table in ("events", HEALTHY, LETTERS)  # the instants of its files
         for file in listed:
             if not known or (_touches(self._wanted, file) and _touches(self._spared, file)):
                 complete = self._wanted == TimeRange() or (known and self._wanted.holds(file.min_us, file.max_us))

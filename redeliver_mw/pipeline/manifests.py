@@ -24,6 +24,7 @@ from .files import Files
 
 FOLDER: Final = "events/_manifests"
 _RUN: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}-g(?P<base>\d+)")
+HEALTHY: Final = "healthy_counts"  # the table and its folder
 TICKS: Final = "events/_ticks"  # where the tasks of a run with progress leave a file for each piece that is done
 
 
@@ -75,6 +76,7 @@ class Manifest:
     """Describes one run: the folder of the journal that was read, its segments, and the files that hold their rows.
 
     `merger` is None for a run of the compaction. A run of `optimize` has no segments of its own, and no journal.
+    `healthy` are the files of the table `healthy_counts`.
     """
 
     run: str
@@ -85,6 +87,7 @@ class Manifest:
     quarantine: list[DataFile] = field(default_factory=list)
     duplicates: int = 0
     merger: Merger | None = None
+    healthy: list[DataFile] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -158,6 +161,7 @@ def _manifest(given: dict[str, Any]) -> Manifest:
         quarantine=_data_files(given["quarantine"]),
         duplicates=given["duplicates"],
         merger=Merger(**given["merger"]) if given.get("merger") is not None else None,
+        healthy=_data_files(given.get("healthy", ())),
     )
 
 
@@ -168,7 +172,12 @@ def _data_files(given: Iterable[dict[str, Any]]) -> list[DataFile]:
 def run_folders(files: Files) -> dict[str, list[str]]:
     """Return the folders of each run in the lake, whether the run was published or died before."""
     found: dict[str, list[str]] = {}
-    places = [f"events/{day.name}" for day in files.entries("events") if day.name.startswith("dt=")]
+    places = [
+        f"{table}/{day.name}"
+        for table in ("events", HEALTHY)
+        for day in files.entries(table)
+        if day.name.startswith("dt=")
+    ]
     for place in [*places, "quarantine", TICKS]:
         for entry in files.entries(place):
             if entry.is_folder and entry.name.startswith("run="):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from ..journal.records import SCHEMA
+from ..journal.records import COUNT_SCHEMA, SCHEMA
 
 Row: TypeAlias = Mapping[str, Any]
 """A row of a table, as Spark or Arrow gives it to Python: values by the names of the columns."""
@@ -29,6 +29,12 @@ _TYPES: Final = {
 # The fields of the journal, and the day of `ts_us` by which the files are partitioned.
 EVENTS: Final = ", ".join(f"{name} {_TYPES[kind.type]}" for name, kind in SCHEMA.items())
 EVENTS_WITH_DAY: Final = f"{EVENTS}, dt DATE"
+
+# Counts of messages that were handled at once, `journal_healthy="counts"`; the day is that of `ts_us`, too.
+HEALTHY_COUNTS: Final = ", ".join(
+    f"{name} {_TYPES[kind.type]}" for name, kind in COUNT_SCHEMA.items() if name != "kind"
+)
+HEALTHY_COUNTS_WITH_DAY: Final = f"{HEALTHY_COUNTS}, dt DATE"
 
 # A line that is no record: its segment and start, its length, why, and its first bytes as text.
 QUARANTINE: Final = "segment STRING, offset BIGINT, length BIGINT, reason STRING, head STRING"
@@ -97,6 +103,7 @@ DEAD_LETTERS: Final = (
     "owner STRING, dialect STRING, message_id STRING, group_id STRING, generation INT, replay_id STRING, "
     "problem STRING, redelivered BOOLEAN, letter BINARY"
 )
+LIMBO: Final = "limbo"  # source and owner of a message that stays in a limbo; a manifest adds the limbo's place
 
 # A letter in a plan. `target` is its destination. `edits`: JSON of the changes, `{"headers": {name: value or null}}`; a
 # changed body is in `body`, and marked by `edited_body`. `rank` counts all letters of the plan in the order in which
@@ -110,6 +117,7 @@ PLAN: Final = (
 ALL: Final = {
     "events": EVENTS_WITH_DAY,
     "quarantine": QUARANTINE,
+    "healthy_counts": HEALTHY_COUNTS_WITH_DAY,
     **MARTS,
     "backtest": BACKTEST,
     "dead_letters": DEAD_LETTERS,

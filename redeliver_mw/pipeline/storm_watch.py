@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import schemas
 from .files import Files, files_at
-from .marts.storms import USUAL, Thresholds, singly, states
+from .marts.storms import USUAL, Thresholds, counted, singly, states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,25 +42,29 @@ _READ: Final = (
     "handler_us",
     "last_failure_us",
 )
+_OF_COUNTS: Final = ("kind", "messages")  # in a stream that has counts of healthy messages, too
 
 OnTurn = Callable[[str, str, int], object]
 """Called with a destination, its new state, and its newest window."""
 
 
 def journal_stream(spark: SparkSession, journal: str | os.PathLike[str], *, files: int = 64) -> DataFrame:
-    """Return the attempts in a journal's finished segments, without bad lines.
+    """Return the attempts in a journal's finished segments, and its counts of healthy messages, without bad lines.
 
-    A micro-batch reads at most `files` segments.
+    A count has the kind `healthy`, an attempt none. A micro-batch reads at most `files` segments.
 
     A segment is finished after a minute at the latest, so the stream has that delay.
     """
     lines = (
-        spark.readStream.schema(f"{schemas.EVENTS}, kind STRING")
+        spark.readStream.schema(f"{schemas.EVENTS}, kind STRING, messages BIGINT")
         .option("pathGlobFilter", "seg-*.jsonl")
         .option("maxFilesPerTrigger", files)
         .json(files_at(journal, "journal").url())
     )
-    return lines.where("v = 1 AND kind IS NULL AND destination IS NOT NULL AND ts_us IS NOT NULL")
+    return lines.where(
+        "v = 1 AND (kind IS NULL OR (kind = 'healthy' AND messages > 0)) "
+        "AND destination IS NOT NULL AND ts_us IS NOT NULL"
+    )
 
 
 def watch_storms(
@@ -80,7 +84,8 @@ def watch_storms(
     ends in another state than the one before. A destination without new attempts turns calm with its next attempt.
     """
     watch = _Watch(files_at(out, "table"), thresholds, horizon_us, on_turn, now_us)
-    writer = attempts.select(*_READ).writeStream.foreachBatch(watch.take)
+    columns = [name for name in (*_READ, *_OF_COUNTS) if name in (*_READ, *attempts.columns)]
+    writer = attempts.select(*columns).writeStream.foreachBatch(watch.take)
     writer = writer.option("checkpointLocation", watch.files.url("_checkpoint"))
     if every is None:
         return writer.trigger(availableNow=True).start()
@@ -124,7 +129,10 @@ class _Watch:
         carried = before.select(
             "window_us", "destination", "attempts", "first_attempts", sf.expr("if(settled, state, NULL)").alias("known")
         )
-        fresh = singly(records).withColumn("known", sf.lit(None).cast("string"))
+        fresh = singly(records)
+        if set(_OF_COUNTS) <= set(records.columns):
+            fresh = singly(records.where("kind IS NULL")).unionByName(counted(records.where("kind = 'healthy'")))
+        fresh = fresh.withColumn("known", sf.lit(None).cast("string"))
         summed = (
             carried.unionByName(fresh)
             .groupBy("window_us", "destination")

@@ -99,6 +99,11 @@ class Database:
             return None
         return self._folder / name
 
+    @property
+    def place(self) -> str:
+        """Return the URL without secrets, and with the whole path of SQLite's file: the same from every folder."""
+        return self.where if self.file is None else f"sqlite:///{self.file.resolve()}"
+
     def open(self, *, create: bool = True) -> None:
         """Connect, and prepare the tables. Raises ConfigError, LimboError."""
         if not create and self.file is not None and not self.file.exists():

@@ -8,12 +8,31 @@ proton is imported where it is used: the other brokers' tests run without it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 if TYPE_CHECKING:
     from proton.utils import BlockingConnection
+
+_making = threading.Lock()
+
+
+def plain_connection(url: str, **options: Any) -> BlockingConnection:
+    """Connect without TLS.
+
+    Each of proton's containers reads all certificates of the system twice, which takes a tenth of a second of
+    processor time. This one is made as where proton has no TLS.
+    """
+    from proton import SSLUnavailable
+    from proton.reactor import Container
+    from proton.utils import BlockingConnection
+
+    with _making, mock.patch("proton._reactor.SSLConfig", side_effect=SSLUnavailable):
+        container = Container()
+    return BlockingConnection(url, container=container, **options)
 
 
 def server_version(host: str, port: int, user: str, password: str) -> str:
@@ -71,11 +90,10 @@ def _value(word: str) -> Any:
 @contextmanager
 def _connection(host: str, port: int, user: str, password: str, seconds: float) -> Iterator[BlockingConnection]:
     from proton import ProtonException
-    from proton.utils import BlockingConnection
 
     connection = None
     try:
-        connection = BlockingConnection(
+        connection = plain_connection(
             f"amqp://{host}:{port}",
             timeout=seconds,
             user=user,

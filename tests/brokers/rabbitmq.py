@@ -181,6 +181,12 @@ class RabbitMQ(OwnBroker):
             raise BrokerFailed(f"rabbitmqctl {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
+    def lift_memory_alarm(self) -> None:
+        """Let the node use its memory again, and wait until the node has noticed, which takes it a moment."""
+        self.ctl("set_vm_memory_high_watermark", "0.4")
+        while "resource_limit" in self.ctl("eval", "rabbit_alarm:get_alarms()."):
+            pass
+
     def sync(self) -> None:
         """What was declared is on the disk then, as it is by itself after some seconds: a kill would undo it."""
         self.ctl("eval", "mnesia:sync_log().")

@@ -195,7 +195,7 @@ class PikaWorld(BrokerWorld):
         self.broker.ctl("set_vm_memory_high_watermark", "0.00001")
 
     def lift_alarm(self) -> None:
-        self.broker.ctl("set_vm_memory_high_watermark", "0.4")
+        self.broker.lift_memory_alarm()
 
     # -- the raw connection ----------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import proton
 import proton.reactor
-from proton.utils import BlockingConnection
 
 from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
 from redeliver_proton.brokers.artemis.capabilities import DUPLICATE_ID, capabilities
 from tests.brokers import Broker
+from tests.brokers._amqp10 import plain_connection
 from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
 
@@ -112,7 +112,7 @@ class Witness:
     def _open(self) -> Any:
         if self._connection is None:
             broker = self._broker
-            self._connection = BlockingConnection(
+            self._connection = plain_connection(
                 f"amqp://{broker.host}:{broker.port}",
                 timeout=20,
                 user=broker.user,

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import proton
 import proton.reactor
-from proton.utils import BlockingConnection
 
 from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.app import App
@@ -21,6 +20,7 @@ from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.testing.contract import Raw
 from redeliver_proton.brokers.rabbitmq.capabilities import capabilities
 from tests.brokers import Broker
+from tests.brokers._amqp10 import plain_connection
 from tests.contract.broker_world import BrokerWorld
 from tests.contract.proton_world import FIELDS, foreign, raw_of
 from tests.faults.proxy import Proxy
@@ -108,7 +108,7 @@ class RabbitWitness:
     def _open(self) -> Any:
         if self._connection is None:
             broker = self._broker
-            self._connection = BlockingConnection(
+            self._connection = plain_connection(
                 f"amqp://{broker.host}:{broker.port}",
                 timeout=20,
                 user=broker.user,
@@ -233,7 +233,7 @@ class RabbitProtonWorld(BrokerWorld):
         self.broker.ctl("set_vm_memory_high_watermark", "0.00001")
 
     def lift_alarm(self) -> None:
-        self.broker.ctl("set_vm_memory_high_watermark", "0.4")
+        self.broker.lift_memory_alarm()
 
     def _drop(self) -> None:
         self.raw.close()

@@ -50,7 +50,7 @@ from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker
 
-PATIENCE = 20.0  # seconds in which a consumer has to come to its end
+PATIENCE = 60.0  # seconds in which a consumer has to come to its end
 TWICE = RedeliveryPolicy(dead_after=2, backoff=0.1)
 LATE: list[type[ByTimer]] = [ByTimer, ByEvent, ByThread]
 

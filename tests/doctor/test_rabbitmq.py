@@ -650,7 +650,7 @@ def test_an_alarm_is_found(world: World) -> None:
     try:
         found = examined(world.broker.url, world.source)
     finally:
-        world.broker.ctl("set_vm_memory_high_watermark", "0.4")
+        world.broker.lift_memory_alarm()
     one = the(found, "alarm-raised")
     assert one.status is WRONG
     assert "Free memory" in one.cure

@@ -48,6 +48,8 @@ def _play(way: str, site: Site, queue: str, log: Path) -> None:
             kill(consumer)
             consumer = start(way, site.broker, queue, log)
         until(lambda: all_ended(site, queue, log), 90, "not every message came to its end")
+        # A letter that is there twice counts for two: only an empty source has none left that still comes.
+        until(lambda: site.settled(queue), 60, "not every message was settled")
     finally:
         kill(consumer)
 

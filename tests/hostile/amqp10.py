@@ -16,10 +16,10 @@ from typing import Any
 import proton
 import proton.reactor
 from proton.handlers import MessagingHandler
-from proton.utils import BlockingConnection
 
 from redeliver_mw.limbo import Parked
 from redeliver_proton import redelivering
+from tests.brokers._amqp10 import plain_connection
 from tests.contract.proton_world import Witness
 from tests.contract.rabbit_proton_world import RabbitWitness, path
 from tests.hostile.carrier import Carrier, Found, Handle, Limits, Made, body_for, fitting
@@ -361,7 +361,7 @@ class Proton(Carrier):
         if self._connection is None:
             b = self.broker
             url = f"amqp://{b.host}:{b.port}"
-            self._connection = BlockingConnection(
+            self._connection = plain_connection(
                 url, timeout=30, user=b.user, password=b.password, allowed_mechs="PLAIN"
             )
         return self._connection

@@ -128,6 +128,17 @@ def test_threads_that_count_at_once_lose_nothing(tmp_path: Path) -> None:
     assert sum(count.handler_us for count in counts) == 16_000
 
 
+@pytest.mark.parametrize("hooks", [[], [lambda record: None]], ids=["journal", "journal and hook"])
+def test_a_success_that_its_broker_delivered_before_has_its_own_line(hooks: Any, tmp_path: Path) -> None:
+    recorder = Recorder(Journal(tmp_path), hooks, inline=bool(hooks), healthy="counts")
+    for redelivered in (True, False):  # it may have failed in a process that has died: the success ends its history
+        made = make_delivery(b"x")
+        recorder.healthy(Delivery(ORDERS, 0, None, redelivered, made.native, made.reader), SCENE, PLAN, 1_000, 2)
+    recorder.close()
+    assert [record.broker_redelivered for record in read_segments(tmp_path)] == [True]
+    assert [count.messages for count in read_healthy_counts(tmp_path)] == [1]
+
+
 def test_a_drop_in_counts_as_well(tmp_path: Path) -> None:
     consumer = Consumer(lambda message: None, policy=POLICY, journal=tmp_path, journal_healthy="counts")
     consumer.put(*map(str, range(10)))

@@ -246,6 +246,44 @@ def test_stopping_brings_to_the_disk_what_was_given_before(file: Path) -> None:
     assert sql(bench.url, "SELECT copy_id FROM redeliver_limbo_msg") == [("copy-2",)]
 
 
+def test_stopping_waits_for_the_answer_to_what_is_being_published(url: str) -> None:
+    publishing = threading.Event()
+    rows: list[Parked] = []
+
+    def publish(row: Parked) -> None:
+        rows.append(row)
+        publishing.set()
+
+    worker = LimboWorker(Limbo(url, app="shop").open(), publish)
+    worker.start()
+    worker.park(Parking(message(1), time.time()), lambda verdict, why: None)
+    assert publishing.wait(30)
+
+    def confirm() -> None:
+        while not worker._closing:  # an answer before that shows nothing
+            time.sleep(0.001)
+        worker.published(rows[0])
+
+    confirming = threading.Thread(target=confirm)
+    confirming.start()
+    assert worker.stop(30)
+    confirming.join()
+    assert count(url) == 0
+
+
+def test_stopping_does_not_wait_for_what_was_given_back_or_is_never_answered(file: Path) -> None:
+    bench = WorkerBench(f"sqlite:///{file}")
+    bench.worker.start()
+    bench.park(1)
+    bench.park(2)
+    end = time.monotonic() + 30
+    while len(bench.published) < 2:
+        assert time.monotonic() < end
+    bench.worker.back(bench.published[0], rest=3600.0)
+    assert bench.worker.stop(1.0)
+    assert count(bench.url) == 2
+
+
 def test_what_is_parked_after_the_end_is_refused_at_once(file: Path) -> None:
     bench = WorkerBench(f"sqlite:///{file}")
     bench.worker.stop()

@@ -20,7 +20,7 @@ from ...errors import ConfigError, counted
 from ..arguments import Json
 from ..help import example
 from ..output import plain, print_table
-from . import backtest, drain, export, forget, insights, optimize, plan, replay, report
+from . import backtest, drain, export, forget, insights, limbo, optimize, plan, replay, report
 from .options import Conf, LakeFolder, Master, Since, Until, read_conf, spark, telling
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ PARTS = (
     backtest,
     report,
     drain,
+    limbo,
     plan,
     replay,
     forget,
@@ -124,6 +125,7 @@ def _lines(done: Compacted, lake: str) -> list[str]:
     found = [
         (done.quarantined, f"lines are no records: {os.path.join(lake, 'quarantine')}"),
         (done.duplicates, "records were in the lake already"),
+        (done.counts, "lines count messages that were handled at once"),
         (done.others, "lines tell of something else than an attempt"),
         (done.outside, "records are left for later by --since or --until"),
         (done.copies, "segments are copies of others"),

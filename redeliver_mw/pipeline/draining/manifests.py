@@ -32,6 +32,7 @@ from .staging import TABLE
 HEAD: Final = f"{TABLE}/_head.json"
 SNAPSHOTS: Final = f"{TABLE}/_snapshots"
 FOLDER: Final = f"{TABLE}/_manifests"
+LAKE: Final = "lake"  # the owner of letters that were drained
 BROKER: Final = "broker"  # the owner of letters that were only looked at
 _REMEMBERED: Final = 50  # runs that a snapshot names although others have followed
 _RESTORE: Final = "Restore it: without it nobody knows which letters are in the table"

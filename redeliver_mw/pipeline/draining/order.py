@@ -50,6 +50,14 @@ class DrainOrder:
 
 def queue_of(url: str, dlq: str | Destination, tasks: int, batch: int) -> Destination:
     """Return the queue for a drain's options. Raises ConfigError for errors that can be found before connecting."""
+    scheme = url.partition("://")[0].partition("+")[0]
+    if scheme in ("sqlite", "postgresql", "postgres"):
+        raise ConfigError(
+            "this is the URL of a database, and a drain reads a broker's queue",
+            where=f"{scheme}://",
+            cure="Copy what stays in a limbo with `redeliver pipeline limbo URL LAKE`",
+            code="broker-url-syntax",
+        )
     if parse_url(url).dialect == "memory":
         raise ConfigError(
             "a memory broker lives in one process, and Spark's tasks are others",

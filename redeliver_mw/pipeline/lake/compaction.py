@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..errors import lake_error, readable_errors
-from ..manifests import TICKS, DataFile, Manifest, now_us, run_after
+from ..manifests import HEALTHY, TICKS, DataFile, Manifest, now_us, run_after
 from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
 from . import segment_lists, snapshots
@@ -41,8 +41,9 @@ _EVERY: Final = 0.5  # seconds between two checks of the tasks' progress
 class Compacted:
     """Sums up a compaction. `run` is None if there was nothing to do.
 
-    `records` are new in the lake, `duplicates` were left out, `quarantined` lines are no records, `others` are lines
-    about something other than attempts, `outside` are left for later by `since` or `until`. `segments` were read;
+    `records` are new in the lake, `duplicates` were left out, `quarantined` lines are no records, `counts` are new
+    lines that count healthy messages, `others` are lines about something else, `outside` are left for later by `since`
+    or `until`. `segments` were read;
     `known` had been read before, `copies` are equal to others under another name, `unfinished` are still being written.
     `below` are subfolders of the journal's folder that hold segments, and how many each holds: these were not read.
     """
@@ -60,6 +61,7 @@ class Compacted:
     files: int
     bytes: int
     days: tuple[date, ...]
+    counts: int = 0
     below: dict[str, int] = field(default_factory=dict)
 
 
@@ -139,7 +141,10 @@ class _Run:
         self, spark: SparkSession, lake: Lake, base: snapshots.Snapshot, wanted: TimeRange, progress: Progress | None
     ) -> None:
         self.spark, self.lake, self.base, self.wanted, self.progress = spark, lake, base, wanted, progress
-        self.before = [file for manifest in base.manifests for file in manifest.files]
+        self.before = {
+            "events": [file for manifest in base.manifests for file in manifest.files],
+            HEALTHY: [file for manifest in base.manifests for file in manifest.healthy],
+        }
         self.name = run_after(base.head.generation)
 
     def publish(self, journal: JournalListing, found: Unread) -> Manifest:
@@ -148,7 +153,7 @@ class _Run:
         with snapshots.unpublished(files, self.base, self.name):
             reports = self._read(found) if found.new else []
             manifest = self._manifest(journal, found, reports)
-            files.sync([file.path for file in manifest.files + manifest.quarantine])
+            files.sync([file.path for file in manifest.files + manifest.healthy + manifest.quarantine])
             snapshots.write(files, self.base, manifest)
         published = snapshots.publish(files, self.base, manifest)
         with contextlib.suppress(OSError):
@@ -174,7 +179,10 @@ class _Run:
         rows = sum(file.rows for file in written)
         if rows != sum(one.records for one in counts.values()):
             raise RuntimeError(f"the tasks read {sum(one.records for one in counts.values())} records and wrote {rows}")
-        kept = self._once(written)
+        counted = [file for report in reports for file in report.healthy]
+        if sum(file.rows for file in counted) != sum(one.healthy for one in counts.values()):
+            raise RuntimeError("the tasks read other counts of healthy messages than they wrote")
+        kept, kept_counts = self._once(written, "events"), self._once(counted, HEALTHY)
         entries = [segment.entry() for segment in [*found.new, *found.copies]]
         for number, count in counts.items():
             entries[number] = replace(
@@ -192,18 +200,19 @@ class _Run:
             files=sorted(kept, key=lambda file: file.path),
             quarantine=[file for report in reports for file in report.quarantine],
             duplicates=rows - sum(file.rows for file in kept),
+            healthy=sorted(kept_counts, key=lambda file: file.path),
         )
 
-    def _once(self, written: list[DataFile]) -> list[DataFile]:
-        """Return the files without records that are in the lake, or among these files, already."""
+    def _once(self, written: list[DataFile], table: str) -> list[DataFile]:
+        """Return the files without rows that are in the lake, or among these files, already."""
         from .dedupe import without_duplicates
 
         if not written:
             return []
         self._tell("looking for duplicates")
         touched = {os.path.dirname(os.path.dirname(file.path)) for file in written}
-        old = [file for file in self.before if os.path.dirname(os.path.dirname(file.path)) in touched]
-        kept = without_duplicates(self.spark, self.lake, written, old)
+        old = [file for file in self.before[table] if os.path.dirname(os.path.dirname(file.path)) in touched]
+        kept = without_duplicates(self.spark, self.lake, written, old, table=table)
         for path in {file.path for file in written} - {file.path for file in kept}:
             self.lake.files.remove(path)
         return kept
@@ -232,6 +241,7 @@ def _by_segment(reports: list[CompactionReport]) -> dict[int, LineCounts]:
     for one in (count for report in reports for count in report.counts):
         whole = found.setdefault(one.segment, LineCounts(one.segment))
         whole.records += one.records
+        whole.healthy += one.healthy
         whole.quarantined += one.quarantined
         whole.others += one.others
         whole.outside += one.outside
@@ -256,6 +266,7 @@ def _summary(manifest: Manifest | None, found: Unread, journal: JournalListing) 
         files=len(files),
         bytes=sum(file.bytes for file in files),
         days=tuple(sorted(day_of(day * DAY_US) for day in days)),
+        counts=sum(file.rows for file in manifest.healthy) if manifest else 0,
         below=journal.below,
     )
 

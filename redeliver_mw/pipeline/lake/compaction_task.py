@@ -20,12 +20,12 @@ from typing import BinaryIO, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..manifests import DataFile
+from ..manifests import HEALTHY, DataFile
 from ..time_range import TimeRange
 from .line_reader import BLOCK, LONGEST, LineBlock, read_lines
 from .parquet_writer import DayWriter, ParquetFile
 from .task_messages import CompactionReport, CompactionTask, LineCounts, SegmentPiece, failed, to_text
-from .validation import ARROW, BadLine, Checked, check, head_of
+from .validation import ARROW, COUNTS_ARROW, BadLine, Checked, check, head_of
 
 _QUARANTINE: Final = pa.schema(
     [
@@ -50,20 +50,24 @@ def run_tasks(work: CompactionTask, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 def _run(work: CompactionTask, task: int) -> CompactionReport:
     events = DayWriter(work.root, work.run, task, ARROW)
+    healthy = DayWriter(work.root, work.run, task, COUNTS_ARROW, table=HEALTHY)
     bad = _Quarantine(work, task)
     try:
-        counts = [_read_piece(work, piece, events, bad) for piece in work.tasks[task]]
-        return CompactionReport(counts, events.close(), bad.close())
+        counts = [_read_piece(work, piece, events, healthy, bad) for piece in work.tasks[task]]
+        return CompactionReport(counts, events.close(), bad.close(), healthy.close())
     except OSError as error:
         if error.errno not in _FINAL:
             raise
         return failed(error, work.root)
     finally:
         events.drop()
+        healthy.drop()
         bad.drop()
 
 
-def _read_piece(work: CompactionTask, piece: SegmentPiece, events: DayWriter, bad: _Quarantine) -> LineCounts:
+def _read_piece(
+    work: CompactionTask, piece: SegmentPiece, events: DayWriter, healthy: DayWriter, bad: _Quarantine
+) -> LineCounts:
     counts = LineCounts(piece.segment)
     for found in checked(piece):
         if found.attempts is not None:
@@ -71,6 +75,11 @@ def _read_piece(work: CompactionTask, piece: SegmentPiece, events: DayWriter, ba
             events.add(inside)
             counts.records += len(inside)
             counts.outside += len(found.attempts) - len(inside)
+        if found.counts is not None:
+            inside = _inside(found.counts, work.span)
+            healthy.add(inside)
+            counts.healthy += len(inside)
+            counts.outside += len(found.counts) - len(inside)
         counts.others += found.others
         counts.quarantined += len(found.bad)
         if not piece.known_bad:

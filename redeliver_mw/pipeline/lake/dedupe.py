@@ -31,14 +31,14 @@ _SMALL: Final = 4_000_000  # ids that every executor receives in full
 
 
 def without_duplicates(
-    spark: SparkSession, lake: Lake, new: Sequence[DataFile], old: Sequence[DataFile]
+    spark: SparkSession, lake: Lake, new: Sequence[DataFile], old: Sequence[DataFile], *, table: str
 ) -> list[DataFile]:
     """Return the new files; a file with a duplicate in it is replaced by one without, or by none.
 
-    `old` are the lake's files of the days that `new` has rows of. Raises OSError if the disk refuses a file.
+    `old` are the files of `table` of the days that `new` has rows of. Raises OSError if the disk refuses a file.
     """
-    ours = _ids(spark, lake, new)
-    theirs = _ids(spark, lake, old) if old else None
+    ours = _ids(spark, lake, new, table)
+    theirs = _ids(spark, lake, old, table) if old else None
     if not _suspected(ours, theirs, sum(file.rows for file in new)):
         return list(new)
     kept = {os.path.basename(file.path): file for file in new}
@@ -52,8 +52,8 @@ def without_duplicates(
     return list(kept.values())
 
 
-def _ids(spark: SparkSession, lake: Lake, files: Sequence[DataFile]) -> DataFrame:
-    return lake.scan(spark, _IDS, [file.path for file in files], base="events")
+def _ids(spark: SparkSession, lake: Lake, files: Sequence[DataFile], table: str) -> DataFrame:
+    return lake.scan(spark, _IDS, [file.path for file in files], base=table)
 
 
 def _suspected(ours: DataFrame, theirs: DataFrame | None, rows: int) -> bool:

@@ -9,6 +9,7 @@
     events/_snapshots/GENERATION-RUN.json    the manifests that count
     events/dt=2026-11-30/run=RUN/*.parquet   the journal's records, by the UTC day of ts_us
     events/_manifests/RUN.json               what RUN read, and which files hold it
+    healthy_counts/dt=2026-11-30/run=RUN/*.parquet   the journal's counts of healthy messages, as the records
     quarantine/run=RUN/*.parquet             lines that are no records
     dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day of their dead-lettering
     dead_letters/_head.json                  written last: the current snapshot; see `draining.manifests`
@@ -35,8 +36,8 @@ from typing import TYPE_CHECKING, Final
 from .. import schemas
 from ..errors import LakeError, readable_errors
 from ..files import Files, files_at
-from ..manifests import Manifest
-from ..time_range import TimeBound, span
+from ..manifests import HEALTHY, DataFile, Manifest
+from ..time_range import TimeBound, TimeRange, span
 from . import snapshots
 from .lake_format import ABOUT, COMPACT, check, make
 from .mart_set import MAKE_THEM, MartSet, SetManifest, current, ddl_of, new_marts, pointer, publish_table
@@ -81,15 +82,36 @@ class Lake:
         `manifests` are those of the runs to read, by default all. Raises LakeError if nothing has been compacted yet;
         returns no rows if there are none in that time.
         """
-        from pyspark.sql import functions as sf
-
-        wanted = span(since, until)
         runs = self.manifests() if manifests is None else manifests
         listed = [file for manifest in runs for file in manifest.files]
-        if not listed:
+        if not listed and not any(manifest.healthy for manifest in runs):
             raise LakeError("the lake holds no records yet", where=self.root, cure=COMPACT, code="lake-part-missing")
+        return self._within(spark, schemas.EVENTS_WITH_DAY, listed, span(since, until), base="events")
+
+    def healthy_counts(
+        self,
+        spark: SparkSession,
+        since: TimeBound | None = None,
+        until: TimeBound | None = None,
+        *,
+        manifests: Sequence[Manifest] | None = None,
+    ) -> DataFrame:
+        """Return the counts of healthy messages, with the schema `HEALTHY_COUNTS_WITH_DAY`, in no order.
+
+        A count is taken whole, by the time of its last message. There are no rows if no App had
+        `journal_healthy="counts"`. `manifests` as for `events`.
+        """
+        runs = self.manifests() if manifests is None else manifests
+        listed = [file for manifest in runs for file in manifest.healthy]
+        return self._within(spark, schemas.HEALTHY_COUNTS_WITH_DAY, listed, span(since, until), base=HEALTHY)
+
+    def _within(
+        self, spark: SparkSession, ddl: str, listed: Sequence[DataFile], wanted: TimeRange, *, base: str
+    ) -> DataFrame:
+        from pyspark.sql import functions as sf
+
         paths = [file.path for file in listed if wanted.touches(file.min_us, file.max_us)]
-        frame = self.read(spark, schemas.EVENTS_WITH_DAY, paths, base="events")
+        frame = self.read(spark, ddl, paths, base=base)
         if wanted.since_us is not None:
             frame = frame.where(sf.col("ts_us") >= wanted.since_us)
         if wanted.until_us is not None:
@@ -106,8 +128,8 @@ class Lake:
     ) -> DataFrame:
         """Return letters dead-lettered from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
 
-        These are the letters that were drained, and the letters that were only looked at and not drained later. Raises
-        LakeError if no letter was ever drained.
+        These are the letters that were drained, the letters that were only looked at and not drained later, and the
+        messages that stayed in a limbo when it was copied last. Raises LakeError if there was never any of them.
         """
         from pyspark.sql import functions as sf
 

@@ -96,7 +96,7 @@ def remove_old(files: Files, now: snapshots.Snapshot, before_us: int) -> tuple[i
 
 
 def _named(manifests: Sequence[Manifest]) -> set[str]:
-    named = {file.path for one in manifests for file in (*one.files, *one.quarantine)}
+    named = {file.path for one in manifests for file in (*one.files, *one.healthy, *one.quarantine)}
     return named.union(*(one.merger.segments for one in manifests if one.merger is not None))
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from ...errors import ConfigError
 from ..errors import readable_errors
 from ..files import Files
-from ..manifests import DataFile, Manifest, Merger, base_of, now_us, run_after
+from ..manifests import HEALTHY, DataFile, Manifest, Merger, base_of, now_us, run_after
 from ..progress import Progress
 from . import old_files, segment_lists, snapshots
 from .lake import Lake
@@ -99,17 +99,19 @@ def _events(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress |
     files, done = lake.files, Optimized()
     now = snapshots.current(files)
     snapshots.remove_dead(files, now)
-    total = sum(file.bytes for found in wanted.small(_files(now)).values() for file in found)
+    small, small_counts = wanted.small(_files(now)), wanted.small(_counts(now))
+    total = sum(file.bytes for days in (small, small_counts) for found in days.values() for file in found)
     rewritten = 0
-    while len(now.manifests) > 1 or wanted.small(_files(now)):
+    while len(now.manifests) > 1 or small or small_counts:
         make_writable(files)
-        days = _at_once(wanted.small(_files(now)))
+        days, counts = _at_once(small), _at_once(small_counts)
         if progress is not None:
             progress("rewriting", rewritten, max(total, 1))
         merged = len(now.manifests)
-        run, new = _MergingRun(lake, now, wanted, days).publish()
+        run, new = _MergingRun(lake, now, wanted, days, counts).publish()
         now = snapshots.current(files)  # with its version, by which the next run replaces it
-        old = [file for found in days.values() for file in found]
+        small, small_counts = wanted.small(_files(now)), wanted.small(_counts(now))
+        old = [file for part in (days, counts) for found in part.values() for file in found]
         rewritten += sum(file.bytes for file in old)
         done = replace(
             done,
@@ -131,6 +133,10 @@ def _files(snapshot: snapshots.Snapshot) -> list[DataFile]:
     return [file for one in snapshot.manifests for file in one.files]
 
 
+def _counts(snapshot: snapshots.Snapshot) -> list[DataFile]:
+    return [file for one in snapshot.manifests for file in one.healthy]
+
+
 def _at_once(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
     """Return the first days, as many as one run rewrites."""
     found: dict[str, list[DataFile]] = {}
@@ -144,30 +150,37 @@ def _at_once(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
 
 
 class _MergingRun:
-    """Merges all manifests of a snapshot, and rewrites these days, under a name of its own."""
+    """Merges all manifests of a snapshot, and rewrites these days, and days of counts, under a name of its own."""
 
     def __init__(
-        self, lake: Lake, base: snapshots.Snapshot, wanted: RewriteOrder, days: dict[str, list[DataFile]]
+        self,
+        lake: Lake,
+        base: snapshots.Snapshot,
+        wanted: RewriteOrder,
+        days: dict[str, list[DataFile]],
+        counts: dict[str, list[DataFile]] | None = None,
     ) -> None:
-        self.lake, self.base, self.wanted, self.days = lake, base, wanted, days
+        self.lake, self.base, self.wanted, self.days, self.counts = lake, base, wanted, days, counts or {}
         self.name = run_after(base.head.generation)
 
     def publish(self) -> tuple[str, list[DataFile]]:
         """Return the name of the run, and the files that were written."""
-        from .validation import ARROW
+        from .validation import ARROW, COUNTS_ARROW
 
         files = self.lake.files
         with snapshots.unpublished(files, self.base, self.name):
             written = rewrite(self.lake, self.name, self.days, self.wanted, ARROW, table="events", by="ts_us")
-            manifest = self._manifest(written)
-            files.sync([file.path for file in written])
+            counted = rewrite(self.lake, self.name, self.counts, self.wanted, COUNTS_ARROW, table=HEALTHY, by="ts_us")
+            manifest = self._manifest(written, counted)
+            files.sync([file.path for file in (*written, *counted)])
             snapshots.write(files, self.base, manifest)
         snapshots.publish(files, self.base, manifest)
-        return self.name, written
+        return self.name, [*written, *counted]
 
-    def _manifest(self, written: list[DataFile]) -> Manifest:
+    def _manifest(self, written: list[DataFile], counted: list[DataFile]) -> Manifest:
         files, manifests = self.lake.files, self.base.manifests
-        old = {file.path for found in self.days.values() for file in found}
+        old = {file.path for days in (self.days, self.counts) for found in days.values() for file in found}
+        kept_counts = [file for file in _counts(self.base) if file.path not in old]
         kept = [file for one in manifests for file in one.files if file.path not in old]
         mergers = [one.merger for one in manifests if one.merger is not None]
         lists = [path for merger in mergers for path in merger.segments]
@@ -194,6 +207,7 @@ class _MergingRun:
             files=sorted([*kept, *written], key=lambda file: file.path),
             quarantine=[file for one in manifests for file in one.quarantine],
             duplicates=sum(one.duplicates for one in manifests),
+            healthy=sorted([*kept_counts, *counted], key=lambda file: file.path),
             merger=Merger(
                 segments=lists,
                 through=max([*through, *(merger.through for merger in mergers)], default=-1),

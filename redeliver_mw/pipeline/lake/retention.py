@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..draining.commit import gather
-from ..draining.manifests import BROKER, Gathered, current, publish, remove_dead, unpublished
+from ..draining.manifests import LAKE, Gathered, current, publish, remove_dead, unpublished
 from ..draining.staging import TABLE, batches, remove_torn
 from ..errors import readable_errors
 from ..file_store import for_each
@@ -71,7 +71,7 @@ def forget(
         ]
         found = Forgotten(
             letters=sum(file.rows for _, file in concerned),
-            unsent=_unsent(place, [file for one, file in concerned if one.owner != BROKER]),
+            unsent=_unsent(place, [file for one, file in concerned if one.owner == LAKE]),
             files=len(concerned),
             days=len({file.min_us // DAY_US for _, file in concerned}),
             bodies_only=bodies_only,

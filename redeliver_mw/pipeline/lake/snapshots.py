@@ -187,7 +187,7 @@ def named_runs(manifests: Iterable[Manifest]) -> set[str]:
     for one in manifests:
         named.add(one.run)
         named.update(run_of(file.path) for file in one.files)
-        named.update(run_of(file.path) for file in one.quarantine)
+        named.update(run_of(file.path) for file in (*one.quarantine, *one.healthy))
         if one.merger is not None:
             named.update(run_of(path) for path in (*one.merger.segments, *one.merger.replaced))
     return named

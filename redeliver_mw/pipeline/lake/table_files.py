@@ -17,7 +17,7 @@ from .. import schemas
 from ..draining.manifests import BROKER, read_all
 from ..draining.staging import TABLE as LETTERS
 from ..errors import LakeError, readable_errors
-from ..manifests import DataFile
+from ..manifests import HEALTHY, DataFile
 from .lake_format import COMPACT
 from .mart_set import MAKE_THEM, current, pointer
 
@@ -33,7 +33,7 @@ UNKNOWN: Final = -1  # rows of a file that no manifest counts
 
 
 def files_of(lake: Lake, table: str) -> list[DataFile]:
-    """Return the files of a table: with the instants of their rows, those of events and dead letters.
+    """Return the files of a table: with the instants of their rows, those of events, counts and dead letters.
 
     Raises ConfigError for a name that no table has, and LakeError if the table is not there yet, or cannot be read.
     """
@@ -45,12 +45,16 @@ def files_of(lake: Lake, table: str) -> list[DataFile]:
             code="option-value",
         )
     with readable_errors(lake.root):
-        if table in ("events", "quarantine"):
+        if table in ("events", HEALTHY, "quarantine"):
             manifests = lake.manifests()
-            listed = [file for one in manifests for file in (one.files if table == "events" else one.quarantine)]
-            if table == "events" and not listed:
+            parts = {
+                "events": [file for one in manifests for file in one.files],
+                HEALTHY: [file for one in manifests for file in one.healthy],
+                "quarantine": [file for one in manifests for file in one.quarantine],
+            }
+            if table == "events" and not parts["events"] and not parts[HEALTHY]:
                 raise _missing(lake, "the lake holds no records yet", COMPACT)
-            return listed
+            return parts[table]
         if table == LETTERS:
             drained, looked = letter_files(lake)
             return [*drained, *looked]
@@ -58,7 +62,7 @@ def files_of(lake: Lake, table: str) -> list[DataFile]:
 
 
 def letter_files(lake: Lake) -> tuple[list[DataFile], list[DataFile]]:
-    """Return the files of letters that were drained, and of letters that were only looked at.
+    """Return the files of letters that were drained or are in a limbo, and of letters that were only looked at.
 
     Raises LakeError if no letter was ever drained.
     """

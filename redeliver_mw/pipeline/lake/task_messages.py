@@ -42,10 +42,11 @@ class CompactionTask:
 
 @dataclass(slots=True)
 class LineCounts:
-    """Counts the lines of one piece."""
+    """Counts the lines of one piece. `healthy` are lines that count messages."""
 
     segment: int
     records: int = 0
+    healthy: int = 0
     quarantined: int = 0
     others: int = 0
     outside: int = 0
@@ -58,6 +59,7 @@ class CompactionReport:
     counts: list[LineCounts] = field(default_factory=list)
     files: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)
+    healthy: list[DataFile] = field(default_factory=list)
     error: tuple[int, str, str] | None = None
 
 
@@ -72,6 +74,7 @@ def read_report(text: str) -> CompactionReport:
         counts=[LineCounts(**one) for one in given["counts"]],
         files=[DataFile(**one) for one in given["files"]],
         quarantine=[DataFile(**one) for one in given["quarantine"]],
+        healthy=[DataFile(**one) for one in given["healthy"]],
         error=tuple(given["error"]) if given["error"] else None,
     )
 

@@ -20,7 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from ...journal.records import FIELDS, POLICY_SCHEMA, SCHEMA, VERSION, AttemptRecord, Bounds, OtherKind, from_line
+from ...journal.records import (
+    COUNT_SCHEMA,
+    FIELDS,
+    POLICY_SCHEMA,
+    SCHEMA,
+    VERSION,
+    AttemptRecord,
+    Bounds,
+    FieldTypes,
+    HealthyCount,
+    OtherKind,
+    count_from_line,
+    from_line,
+)
 from ..time_range import micros
 from .line_reader import HEAD, LONGEST, has_overlong
 
@@ -34,8 +47,10 @@ _TYPES: Final = {
     "list<string>": pa.list_(pa.string()),
 }
 ARROW: Final = pa.schema([(name, _TYPES[kind.type]) for name, kind in SCHEMA.items()])
+COUNTS_ARROW: Final = pa.schema([(name, _TYPES[kind.type]) for name, kind in COUNT_SCHEMA.items() if name != "kind"])
+# `kind` is that of a policy or a count, whose sums need more bits than the numbers of an attempt.
 _SEEN: Final = pa.schema(
-    [(name, _TYPES[kind.type]) for name, kind in {**POLICY_SCHEMA, **SCHEMA}.items()]  # `kind` is a policy's
+    [(name, _TYPES[kind.type]) for name, kind in {**POLICY_SCHEMA, **SCHEMA, **COUNT_SCHEMA}.items()]
 )
 
 # Converts a record of another version to VERSION: from its JSON object to the new one's, or ValueError. Lines of the
@@ -45,11 +60,13 @@ OTHER_VERSIONS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {
 # Outside of these bounds a clock was never set, or counts in another unit.
 _FIRST_US: Final = micros("2000-01-01")
 _BEYOND_US: Final = micros("2200-01-01")
-_TIMES: Final = ("ts_us", "first_attempt_us", "last_failure_us")
+_TIMES: Final = ("ts_us", "since_us", "first_attempt_us", "last_failure_us")
+_COUNT_FIELDS: Final = {name: kind for name, kind in COUNT_SCHEMA.items() if name != "kind"}
 _KEYS: Final = ("record_id", "message_key")  # empty values would make one record of many
 _ONE_BY_ONE: Final = 32  # number of lines for which another try as a block is not worthwhile
 
 _values = attrgetter(*FIELDS)
+_count_values = attrgetter(*COUNTS_ARROW.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +80,12 @@ class BadLine:
 
 
 class Checked(NamedTuple):
-    """Holds the results for some lines: attempts, bad lines, and the number of lines about other things."""
+    """Holds the results for some lines: attempts, bad lines, the number of lines about other things, and counts."""
 
     attempts: pa.Table | None = None
     bad: Sequence[BadLine] = ()
     others: int = 0
+    counts: pa.Table | None = None
 
 
 def check(data: bytes, offset: int) -> Iterator[Checked]:
@@ -100,8 +118,19 @@ def as_table(data: bytes) -> Checked | None:
         return None
     if table is None or len(table) != lines or pc.any(pc.invert(pc.is_finite(table["propensity"]))).as_py():
         return None
-    attempts = table.filter(pc.is_null(table["kind"])) if table["kind"].null_count < lines else table
-    return Checked(attempts.select(FIELDS), others=lines - len(attempts)) if _all_hold(attempts) else None
+    if table["kind"].null_count == lines:
+        attempts, counts = table, None
+    else:
+        attempts = table.filter(pc.is_null(table["kind"]))
+        counts = table.filter(pc.equal(table["kind"], "healthy")).select(COUNTS_ARROW.names)
+        counts = counts if len(counts) else None
+    try:
+        attempts = attempts.select(FIELDS).cast(ARROW)
+    except pa.ArrowInvalid:  # a number with more bits than the field of an attempt has
+        return None
+    if not _all_hold(attempts, SCHEMA) or (counts is not None and not _all_hold(counts, _COUNT_FIELDS)):
+        return None
+    return Checked(attempts, others=lines - len(attempts) - (len(counts) if counts is not None else 0), counts=counts)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -130,15 +159,15 @@ def _all_json(data: bytes) -> bool:
     return True
 
 
-def _all_hold(attempts: pa.Table) -> bool:
-    """Return whether `_record` would have accepted all rows."""
-    if not all(_holds(name, attempts[name]) for name in FIELDS):
+def _all_hold(rows: pa.Table, fields: FieldTypes) -> bool:
+    """Return whether `_record`, or `_count`, would have accepted all rows."""
+    if not all(_holds(name, rows[name], fields) for name in fields):
         return False
-    return not pc.any(pc.not_equal(attempts["v"], VERSION)).as_py()
+    return not pc.any(pc.not_equal(rows["v"], VERSION)).as_py()
 
 
-def _holds(name: str, column: pa.ChunkedArray) -> bool:
-    kind = SCHEMA[name]
+def _holds(name: str, column: pa.ChunkedArray, fields: FieldTypes) -> bool:
+    kind = fields[name]
     if column.null_count and not kind.nullable:
         return False
     if name in _TIMES:
@@ -166,45 +195,56 @@ def _within(column: pa.ChunkedArray, bounds: Bounds) -> bool:
 def one_by_one(data: bytes, offset: int) -> Checked:
     """Return the results one line at a time. This function decides what is a record."""
     rows: list[tuple[Any, ...]] = []
+    counts: list[tuple[Any, ...]] = []
     bad: list[BadLine] = []
     others = 0
     for line in data.removesuffix(b"\n").split(b"\n"):
         try:
-            rows.append(_values(_record(line)))
+            match _record(line):
+                case HealthyCount() as count:
+                    counts.append(_count_values(count))
+                case record:
+                    rows.append(_values(record))
         except OtherKind:
             others += 1
         except ValueError as error:
             bad.append(BadLine(offset, len(line), str(error), head_of(line)))
         offset += len(line) + 1
-    return Checked(_table(rows) if rows else None, bad, others)
+    return Checked(_table(rows, ARROW), bad, others, _table(counts, COUNTS_ARROW))
 
 
-def _table(rows: list[tuple[Any, ...]]) -> pa.Table:
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table | None:
+    if not rows:
+        return None
     columns = zip(*rows, strict=True)
-    return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, ARROW, strict=True)], schema=ARROW)
+    return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)], schema=schema)
 
 
 def head_of(line: bytes) -> str:
     return line[:HEAD].decode(errors="replace")
 
 
-def _record(line: bytes) -> AttemptRecord:
-    """Return the record of a line.
+def _record(line: bytes) -> AttemptRecord | HealthyCount:
+    """Return the record of a line: of an attempt, or a count of healthy messages.
 
-    Raises ValueError if it is no record of any version, OtherKind if it is no attempt.
+    Raises ValueError if it is no record of any version, OtherKind if it is of another kind.
     """
     if not line:
         raise ValueError("an empty line")
     if len(line) > LONGEST:
         raise ValueError(f"a line of more than {LONGEST} bytes")
-    record = from_line(_of_this_version(line))
+    record: AttemptRecord | HealthyCount
+    try:
+        record = from_line(_of_this_version(line))
+    except OtherKind:
+        record = count_from_line(line)
     _refuse_doubles(line)
     for name in _TIMES:
-        at = getattr(record, name)
+        at = getattr(record, name, None)
         if at is not None and not _FIRST_US <= at < _BEYOND_US:
             raise ValueError(f"field {name!r} is {at}, which is no time in microseconds from 2000 to 2200")
     for name in _KEYS:
-        if not getattr(record, name):
+        if not getattr(record, name, name):
             raise ValueError(f"field {name!r} is empty")
     if record.propensity is not None:
         record.propensity = float(record.propensity)  # Arrow does not accept an integer as a double
@@ -233,6 +273,6 @@ def _refuse_doubles(line: bytes) -> None:
         return
     seen: set[str] = set()
     for name, _ in pairs:
-        if name in seen and (name in SCHEMA or name == "kind"):
+        if name in seen and (name in SCHEMA or name in COUNT_SCHEMA):
             raise ValueError(f"field {name!r} stands in it twice")
         seen.add(name)

@@ -9,17 +9,24 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from .attempts import ACCEPTED, ATTEMPT, FAILED, FIRST_TRY, HISTORY, day
+from .attempts import ACCEPTED, ATTEMPT, FAILED, FIRST_TRY, HISTORY, day, first_tries
 
 _Z: Final = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations
 _KEYS: Final = ("day", "destination", "error_type", "attempt")
 
 
-def attempt_curve(events: DataFrame) -> DataFrame:
-    """Return the mart for `events`. Only messages that have failed before are shuffled."""
-    attempts = events.where(ATTEMPT)
+def attempt_curve(events: DataFrame, *, healthy: DataFrame | None = None) -> DataFrame:
+    """Return the mart for `events`, and for the messages that rows of `healthy_counts` count.
+
+    Only messages that have failed before are shuffled.
+    """
+    attempts = events.where(ATTEMPT).withColumn("messages", sf.lit(1).cast("bigint"))
     first = attempts.where("delivery_count <= 1").withColumn("error_type", sf.lit(None).cast("string"))
     counted = _counted(first).unionByName(_counted(_retries(attempts)))
+    if healthy is not None:
+        counted = counted.unionByName(
+            _counted(first_tries(healthy).withColumn("error_type", sf.lit(None).cast("string")))
+        )
     return (
         counted.groupBy(*_KEYS)
         .agg(sf.sum("n").alias("n"), sf.sum("n_accepted").alias("n_accepted"))
@@ -45,6 +52,7 @@ def _retries(attempts: DataFrame) -> DataFrame:
             "ts_us",
             "record_id",
             "outcome",
+            "messages",
             failed_with.alias("error_type"),
         )
         .withColumn("error_type", sf.last("error_type", ignorenulls=True).over(before))
@@ -54,9 +62,14 @@ def _retries(attempts: DataFrame) -> DataFrame:
 
 def _counted(attempts: DataFrame) -> DataFrame:
     keyed = attempts.select(
-        day("ts_us").alias("day"), "destination", "error_type", sf.col("delivery_count").alias("attempt"), "outcome"
+        day("ts_us").alias("day"),
+        "destination",
+        "error_type",
+        sf.col("delivery_count").alias("attempt"),
+        "messages",
+        sf.expr(f"if({ACCEPTED}, messages, 0L)").alias("accepted"),
     )
-    return keyed.groupBy(*_KEYS).agg(sf.count("*").alias("n"), sf.count_if(sf.expr(ACCEPTED)).alias("n_accepted"))
+    return keyed.groupBy(*_KEYS).agg(sf.sum("messages").alias("n"), sf.sum("accepted").alias("n_accepted"))
 
 
 def _wilson() -> tuple[Column, Column]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 # All attempts of one history have the same values of these.
@@ -33,6 +33,20 @@ DIED: Final = "(outcome IN ('dead_lettered', 'discarded'))"
 # These are most records of a healthy queue; they are dropped before any shuffle. A message that the broker delivered
 # before may have failed in a process that died with its count: that success belongs to a history.
 FIRST_TRY: Final = f"({ACCEPTED} AND delivery_count <= 1 AND NOT broker_redelivered)"
+
+
+def first_tries(healthy: DataFrame) -> DataFrame:
+    """Return the columns of first attempts for rows of `healthy_counts`, and how many `messages` each row stands for.
+
+    All of them were successes, and a row has one time for all, that of the last.
+    """
+    return healthy.select(
+        "ts_us",
+        "destination",
+        sf.lit(1).alias("delivery_count"),
+        sf.lit("accepted").alias("outcome"),
+        "messages",
+    )
 
 
 def place() -> Column:

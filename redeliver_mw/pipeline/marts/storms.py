@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from ...errors import ConfigError
-from .attempts import ATTEMPT
+from .attempts import ATTEMPT, first_tries
 
 WINDOW_US: Final = 10_000_000
 
@@ -46,17 +46,18 @@ class Thresholds:
 USUAL: Final = Thresholds()
 
 
-def storms(events: DataFrame, thresholds: Thresholds = USUAL) -> DataFrame:
-    """Return the mart for `events`."""
-    return states(counts(events), thresholds)
+def storms(events: DataFrame, thresholds: Thresholds = USUAL, *, healthy: DataFrame | None = None) -> DataFrame:
+    """Return the mart for `events`, and for the messages that rows of `healthy_counts` count."""
+    return states(counts(events, healthy), thresholds)
 
 
-def counts(events: DataFrame) -> DataFrame:
+def counts(events: DataFrame, healthy: DataFrame | None = None) -> DataFrame:
     """Return `window_us, destination, attempts, first_attempts` of the windows that have an attempt."""
-    return (
-        singly(events)
-        .groupBy("window_us", "destination")
-        .agg(sf.sum("attempts").alias("attempts"), sf.sum("first_attempts").alias("first_attempts"))
+    single = singly(events)
+    if healthy is not None:
+        single = single.unionByName(counted(healthy))
+    return single.groupBy("window_us", "destination").agg(
+        sf.sum("attempts").alias("attempts"), sf.sum("first_attempts").alias("first_attempts")
     )
 
 
@@ -67,6 +68,16 @@ def singly(events: DataFrame) -> DataFrame:
         "destination",
         "1L AS attempts",
         "if(delivery_count <= 1, 1L, 0L) AS first_attempts",
+    )
+
+
+def counted(healthy: DataFrame) -> DataFrame:
+    """Return the columns of `singly` for each row of `healthy_counts`: all of its messages are first attempts."""
+    return first_tries(healthy).selectExpr(
+        f"ts_us - pmod(ts_us, {WINDOW_US}) AS window_us",
+        "destination",
+        "messages AS attempts",
+        "messages AS first_attempts",
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ..schemas import LIMBO
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -20,6 +22,7 @@ LIFETIME: Final = "lifetime"
 TRANSFORM: Final = "transform"
 FAILED: Final = "failed"
 BEHIND: Final = "behind"
+PARKED: Final = "parked"
 WHY: Final = {
     REPLAYED: "a replay has sent the message back already",
     SUPERSEDED: "its message has died again since, or this is another copy of it",
@@ -28,8 +31,9 @@ WHY: Final = {
     TRANSFORM: "the transform left it out",
     FAILED: "the transform, or an edit, raised",
     BEHIND: "one before it in its group cannot go",
+    PARKED: "a limbo holds the message: `redeliver limbo release` sends it",
 }
-_STOPPING: Final = (PROBLEM, LIFETIME, FAILED)
+_STOPPING: Final = (PROBLEM, LIFETIME, FAILED, PARKED)
 _NARROW: Final = ("dl_id", "broker", "dialect", "message_key", "group_id", "dead_us")
 _MADE: Final = ("target", "edited_body", "edits")  # the values of a letter without any change
 LEFT_OUT: Final = "dl_id STRING, why STRING, detail STRING"
@@ -40,7 +44,7 @@ def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generat
     """Return `dl_id`, the columns that order and count the letters, `why` (null: the letter goes) and `detail`.
 
     `asked` and `everything` are rows of DEAD_LETTERS, one for each `dl_id`; `sent` has the columns of SENT: letters
-    that a broker has confirmed to a replay.
+    that a broker has confirmed to a replay. Messages that a limbo holds do not go, and supersede no letter.
     """
     from pyspark.sql import functions as sf
 
@@ -48,13 +52,14 @@ def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generat
         *_NARROW,
         _generation(),
         _problem().alias("problem"),
+        (sf.col("source") == LIMBO).alias("is_parked"),
         sf.col("original_destination").alias("target"),
         sf.lit(False).alias("edited_body"),
         sf.lit(None).cast("STRING").alias("edits"),
     )
     keyed = letters.where("message_key IS NOT NULL").select("broker", "message_key").distinct()
     last = (
-        everything.where("message_key IS NOT NULL")
+        everything.where(f"message_key IS NOT NULL AND NOT source <=> '{LIMBO}'")
         .select(*_NARROW, _generation())
         .join(keyed, ["broker", "message_key"], "left_semi")
         .groupBy("broker", "message_key")
@@ -68,14 +73,15 @@ def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generat
         .join(by_id, "dl_id", "left")
     )
     why = (
-        sf.when(sf.expr("is_sent OR generation <= sent_generation"), REPLAYED)
+        sf.when(sf.col("is_parked"), PARKED)
+        .when(sf.expr("is_sent OR generation <= sent_generation"), REPLAYED)
         .when(sf.expr("last_id <> dl_id"), SUPERSEDED)
         .when(sf.expr("problem IS NOT NULL"), PROBLEM)
         .when(sf.col("generation") >= max_generation, LIFETIME)
     )
     detail = (
         sf.when(sf.col("why") == SUPERSEDED, sf.col("last_id"))
-        .when(sf.col("why") == PROBLEM, sf.col("problem"))
+        .when(sf.col("why").isin(PROBLEM, PARKED), sf.col("problem"))
         .when(sf.col("why") == LIFETIME, sf.format_string("replayed %d times", "generation"))
     )
     return found.withColumn("why", why).withColumn("detail", detail).select(*_NARROW, *_MADE, "why", "detail")

@@ -16,10 +16,10 @@ from typing import Any
 import proton
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
-from proton.utils import BlockingConnection
 
 from redeliver_proton.dropin.wrapper import redelivering
 from tests.brokers import Broker, _amqp10
+from tests.brokers._amqp10 import plain_connection
 
 _names = itertools.count(1)
 PATIENCE = 40.0
@@ -27,7 +27,7 @@ PATIENCE = 40.0
 
 def connect(broker: Broker) -> Any:
     url = f"amqp://{broker.host}:{broker.port}"
-    return BlockingConnection(url, timeout=10, user=broker.user, password=broker.password, allowed_mechs="PLAIN")
+    return plain_connection(url, timeout=10, user=broker.user, password=broker.password, allowed_mechs="PLAIN")
 
 
 class Queues:

@@ -13,7 +13,6 @@ from typing import Any
 import proton
 import pytest
 from proton.reactor import Container
-from proton.utils import BlockingConnection
 
 from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
 from redeliver_proton import records
@@ -21,6 +20,7 @@ from redeliver_proton.brokers.artemis import verbs as v
 from redeliver_proton.brokers.artemis.capabilities import X_ADDRESS, capabilities
 from tests.adapters.proton.bare import Transaction
 from tests.brokers import Broker
+from tests.brokers._amqp10 import plain_connection
 from tests.contract.proton_world import Witness
 from tests.faults.proxy import Proxy
 
@@ -45,7 +45,7 @@ class Bench:
         return f"amqp://{self.broker.user}:{self.broker.password}@{self.broker.host}:{port or self.broker.port}"
 
     def connect(self, port: int | None = None) -> Any:
-        self._open.append(BlockingConnection(self.url(port), timeout=PATIENCE, allowed_mechs="PLAIN"))
+        self._open.append(plain_connection(self.url(port), timeout=PATIENCE, allowed_mechs="PLAIN"))
         return self._open[-1]
 
     def close(self) -> None:

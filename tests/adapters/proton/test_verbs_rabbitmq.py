@@ -12,7 +12,6 @@ from typing import Any
 
 import proton
 import pytest
-from proton.utils import BlockingConnection
 
 from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
 from redeliver_proton.brokers.rabbitmq import verbs as v
@@ -20,6 +19,7 @@ from redeliver_proton.brokers.rabbitmq.capabilities import capabilities
 from redeliver_proton.rabbitmq import records
 from tests.adapters.proton.test_verbs import settle
 from tests.brokers import Broker
+from tests.brokers._amqp10 import plain_connection
 from tests.contract.rabbit_proton_world import RabbitWitness, path
 from tests.faults.proxy import Proxy
 
@@ -44,7 +44,7 @@ class Bench:
     def connect(self, port: int | None = None) -> Any:
         b = self.broker
         url = f"amqp://{b.user}:{b.password}@{b.host}:{port or b.port}"
-        self._open.append(BlockingConnection(url, timeout=PATIENCE, allowed_mechs="PLAIN"))
+        self._open.append(plain_connection(url, timeout=PATIENCE, allowed_mechs="PLAIN"))
         return self._open[-1]
 
     def close(self) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proton import Message, ProtonException, Timeout
-from proton.utils import BlockingConnection
 
 from tests.brokers import Broker
+from tests.brokers._amqp10 import plain_connection
 
 _MEANING = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
 
@@ -134,7 +134,7 @@ class Statistics:
 
     def _open(self) -> None:
         b: Any = self._broker
-        self._connection = BlockingConnection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
+        self._connection = plain_connection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
         self._sender = self._connection.create_sender(None)
         self._receiver = self._connection.create_receiver(None, dynamic=True, credit=10)
         self._address = self._receiver.link.remote_source.address

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from proton import Message
-from proton.utils import BlockingConnection
 
 from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
 from redeliver_stomp import broker_verbs as v
@@ -19,6 +18,7 @@ from redeliver_stomp import records
 from redeliver_stomp.capabilities import capabilities
 from tests.adapters.stomp.plain import Plain, Seen
 from tests.brokers import Broker
+from tests.brokers._amqp10 import plain_connection
 from tests.contract.stomp_world import running
 
 pytestmark = pytest.mark.broker
@@ -174,7 +174,7 @@ def late_ack(bench: Bench) -> SettlementOutcome:
 def foreign_ack(bench: Bench) -> SettlementOutcome:
     b = bench.broker
     queue = new()
-    connection = BlockingConnection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
+    connection = plain_connection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
     connection.create_sender(f"queue://{queue}").send(Message(id="mine", body=b"m", durable=True))
     connection.close()
     plain = bench.subscribe(queue)
