@@ -23,10 +23,9 @@ from ..operations import (
     groups,
     last_operations,
     page,
-    pause_operation,
     show,
 )
-from ..operations.audit import last_entries
+from ..operations.audit import change_operation, last_entries
 from ..operations.became import became_of, replayed_letters
 from ..operations.collect import KIND as COLLECT
 from ..operations.collect import plan_collect
@@ -375,13 +374,13 @@ def _preview(call: Call) -> Previewed:
 def _pause(call: Call) -> OperationInFull:
     found = _exact(call)
     call.need(kind_of(found.kind).permission)
-    return _in_full(call, pause_operation(call.store, found.operation_id))
+    return _in_full(call, change_operation(call.store, found.operation_id, "pause", who=call.who))
 
 
 def _cancel(call: Call) -> OperationInFull:
     found = _exact(call)
     call.need(kind_of(found.kind).permission)
-    return _in_full(call, cancel_operation(call.store, found.operation_id))
+    return _in_full(call, change_operation(call.store, found.operation_id, "cancel", who=call.who))
 
 
 def _exact(call: Call) -> Operation:

@@ -14,7 +14,7 @@ from contextlib import closing
 
 from ..errors import RedeliverError
 from ..operations import Operation, Store, find_operation
-from ..operations.operation import end_operation
+from ..operations.audit import end_operation
 from ..redaction import clean
 from .problems import ApiError
 

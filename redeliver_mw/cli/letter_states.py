@@ -219,7 +219,7 @@ def _act(
 
 
 def _say_plan(there: Store, operation: Operation, as_json: bool, *, ended: bool) -> None:
-    from ..operations.operation import end_operation
+    from ..operations.audit import end_operation
 
     if ended:
         end_operation(there, operation.operation_id, "done", "no letter was meant")

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -67,16 +67,12 @@ def operations(
 
 def pause(id_: OperationId, store: StoreUrl = None, log: Log = None) -> None:
     """Let an operation end after the batch in hand; it can go on later."""
-    from ..operations import pause_operation
-
-    _change("pause", pause_operation, id_, store, log)
+    _change("pause", id_, store, log)
 
 
 def cancel(id_: OperationId, store: StoreUrl = None, log: Log = None) -> None:
     """End an operation for good, after the batch in hand. Letters that are not done are as they were."""
-    from ..operations import cancel_operation
-
-    _change("cancel", cancel_operation, id_, store, log)
+    _change("cancel", id_, store, log)
 
 
 def audit(limit: LastLimit = None, store: StoreUrl = None, as_json: Json = False) -> None:
@@ -104,23 +100,12 @@ def audit(limit: LastLimit = None, store: StoreUrl = None, as_json: Json = False
     return print_table(("when", "who", "what", "outcome", "letters", "operation", "filter", "why"), rows, right={4})
 
 
-def _change(what: str, change: Any, id_: str, store: str | None, log: Any) -> None:
-    from ..operations.audit import AuditEntry, audit_refusals, write_audit
-    from ..operations.operation import person
+def _change(what: Literal["pause", "cancel"], id_: str, store: str | None, log: Any) -> None:
+    from ..operations.audit import change_operation
 
     show_audit(log)
     with opened(store) as there:
-        with audit_refusals(there, who="", what=what, operation_id=id_):
-            done: Operation = change(there, id_)
-        entry = AuditEntry(
-            who=person(),
-            what=what,
-            outcome="success",
-            operation_id=done.operation_id,
-            filter=done.filter,
-            count=done.total - done.done - done.failed - done.skipped,
-        )
-        write_audit(there, entry)
+        done = change_operation(there, id_, what)
     print(f"operation {done.operation_id} is {done.state}: {done.done} of {done.total} done")
 
 

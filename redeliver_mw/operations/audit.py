@@ -18,7 +18,7 @@ from sqlalchemy import Connection, insert, select
 
 from ..errors import ConfigError, RedeliverError, StoreError
 from ..redaction import clean, redact, visible
-from .operation import Operation, now_us, person
+from .operation import Operation, OperationState, ask_to_cancel, ask_to_pause, now_us, person, record_end
 from .store import Store
 from .tables import audits
 
@@ -140,6 +140,76 @@ def entry_of(operation: Operation, *, who: str = "") -> AuditEntry:
         count=operation.done,
         why=operation.why,
     )
+
+
+def end_operation(
+    store: Store,
+    operation_id: str,
+    state: OperationState,
+    why: str = "",
+    *,
+    who: str = "",
+    failed: int | None = None,
+) -> Operation:
+    """Record that an operation has ended, whoever runs it, and return it as it is then.
+
+    The audit row is part of the transaction that ends the operation, so that a crash leaves both or neither; the line
+    follows the commit. `failed`: how many letters failed; None leaves the count. Raises StoreError; then the operation
+    has not ended.
+    """
+    with store.writing() as connection:
+        ended = record_end(connection, operation_id, state, why, failed=failed)
+        entry = entry_of(ended, who=who)
+        add_audit(connection, entry)
+    log_audit(entry)
+    return ended
+
+
+def end_run(
+    store: Store,
+    operation: Operation,
+    state: OperationState,
+    why: str = "",
+    *,
+    who: str = "",
+    failed: int | None = None,
+) -> Operation:
+    """Record as `end_operation` does that this process's run of an operation has ended, or is paused.
+
+    What others have written meanwhile stays: that the operation is paused or cancelled, or that another process runs
+    it, which then writes the row.
+    """
+    with store.writing() as connection:
+        ended = record_end(connection, operation.operation_id, state, why, failed=failed, run=operation.run)
+        entry = entry_of(ended, who=who)
+        is_mine = ended.run == operation.run
+        if is_mine:
+            add_audit(connection, entry)
+    if is_mine:
+        log_audit(entry)
+    return ended
+
+
+def change_operation(store: Store, operation_id: str, what: Literal["pause", "cancel"], *, who: str = "") -> Operation:
+    """Pause or cancel an operation, with its audit row in the same transaction, and return it.
+
+    A refusal has a row, too. Raises as `pause_operation` and `cancel_operation` do.
+    """
+    who = who or person()
+    change = ask_to_pause if what == "pause" else ask_to_cancel
+    with audit_refusals(store, who=who, what=what, operation_id=operation_id), store.writing() as connection:
+        done = change(connection, store, operation_id)
+        entry = AuditEntry(
+            who=who,
+            what=what,
+            outcome="success",
+            operation_id=done.operation_id,
+            filter=done.filter,
+            count=done.total - done.done - done.failed - done.skipped,
+        )
+        add_audit(connection, entry)
+    log_audit(entry)
+    return done
 
 
 def last_entries(store: Store, limit: int = 100) -> list[AuditEntry]:

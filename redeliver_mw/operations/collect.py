@@ -26,7 +26,7 @@ from ..adapter.registry import adapter_for, parse_url
 from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
-from .audit import audit_refusals, entry_of, write_audit
+from .audit import audit_refusals, end_run
 from .became import mark_failed_again
 from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import (
@@ -35,7 +35,6 @@ from .operation import (
     begin_operation,
     check_run,
     count_done,
-    end_run,
     expect_letters,
     find_operation,
     go_on,
@@ -242,21 +241,13 @@ class Collect:
             done = self._follow(operation_id) if follow else self._once(operation_id, found, left)
         except BaseException as error:
             with suppress(StoreError):
-                end_run(self._store, operation, "failed", str(error) or type(error).__name__)
-                self._write_audit(who)
+                end_run(self._store, operation, "failed", str(error) or type(error).__name__, who=who)
             raise
         collected = Collected(operation_id, done, self._stop.is_set() or self._asked)
         why = next((queue.rest for queue in done if queue.rest), "")
         state: OperationState = when_stopped if self._stop.is_set() else "done"
-        end_run(self._store, operation, state, why, failed=sum(queue.stay for queue in done))
-        self._write_audit(who)
+        end_run(self._store, operation, state, why, who=who, failed=sum(queue.stay for queue in done))
         return collected
-
-    def _write_audit(self, who: str) -> None:
-        assert self._operation is not None
-        now = find_operation(self._store, self._operation.operation_id)
-        if now.run == self._operation.run:
-            write_audit(self._store, entry_of(now, who=who))
 
     def _found(self) -> list[int]:
         """Return how many letters each queue holds. Raises DestinationMissing before any letter is taken."""

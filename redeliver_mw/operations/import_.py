@@ -18,10 +18,10 @@ from typing import IO, Any, Final
 from sqlalchemy import Connection, insert, select, update
 
 from ..errors import ConfigError, StoreError
-from .audit import entry_of, write_audit
+from .audit import end_operation
 from .letter_lines import LetterLine, is_header, read_line
 from .letters import Row, rows_by_table
-from .operation import OperationState, begin_operation, count_done, end_operation, find_operation, now_us
+from .operation import begin_operation, count_done, now_us
 from .runs import INTERRUPTED, Progress
 from .store import Store
 from .tables import bodies, counters, headers, letters, own_headers
@@ -86,16 +86,12 @@ def import_letters(
                 break
     except BaseException as error:
         with suppress(StoreError):
-            _end(store, done, "failed", str(error) or type(error).__name__, who)
+            why = str(error) or type(error).__name__
+            end_operation(store, operation, "failed", why, who=who, failed=done.wrong)
         raise
     why = INTERRUPTED if done.stopped else f"{done.wrong} lines are wrong" if done.wrong else ""
-    _end(store, done, "cancelled" if done.stopped else "done", why, who)
+    end_operation(store, operation, "cancelled" if done.stopped else "done", why, who=who, failed=done.wrong)
     return done
-
-
-def _end(store: Store, done: Imported, state: OperationState, why: str, who: str) -> None:
-    end_operation(store, done.operation, state, why, failed=done.wrong)
-    write_audit(store, entry_of(find_operation(store, done.operation), who=who))
 
 
 def _batches(file: IO[bytes], name: str, done: Imported) -> Iterator[tuple[list[LetterLine], int]]:

@@ -291,33 +291,30 @@ def count_done(connection: Connection, operation_id: str, done: int) -> None:
     _set(connection, operation_id, done=columns.done + done, seen_us=now_us())
 
 
-def end_operation(
-    store: Store, operation_id: str, state: OperationState, why: str = "", *, failed: int | None = None
-) -> None:
-    """Record that an operation has ended, or that it is paused. `failed`: None leaves the count. Raises StoreError."""
-    counts = {} if failed is None else {"failed": failed}
-    ended = None if state == "paused" else now_us()
-    with store.writing() as connection:
-        _set(connection, operation_id, state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
+def record_end(
+    connection: Connection,
+    operation_id: str,
+    state: OperationState,
+    why: str = "",
+    *,
+    failed: int | None = None,
+    run: str | None = None,
+) -> Operation:
+    """Record that an operation has ended, or that it is paused, and return it as it is then. `audit` writes it, too.
 
-
-def end_run(
-    store: Store, operation: Operation, state: OperationState, why: str = "", *, failed: int | None = None
-) -> None:
-    """Record that this process's run of an operation has ended, or is paused. Raises StoreError.
-
-    `failed`: how many letters failed; None leaves the count.
-
-    What others have written meanwhile stays: that it is paused or cancelled, or that another process runs it.
+    `failed`: how many letters failed; None leaves the count. With `run`, what others have written meanwhile stays:
+    that the operation is paused or cancelled, or that another process runs it.
     """
     columns = operations.c
-    mine = columns.operation_id == operation.operation_id, columns.run == operation.run, columns.state == "running"
+    mine = [columns.operation_id == operation_id]
+    if run is not None:
+        mine += [columns.run == run, columns.state == "running"]
     counts = {} if failed is None else {"failed": failed}
     ended = None if state == "paused" else now_us()
-    with store.writing() as connection:
-        connection.execute(
-            update(operations).where(*mine).values(state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
-        )
+    connection.execute(
+        update(operations).where(*mine).values(state=state, why=clean(why)[:WHY_CHARS], ended_us=ended, **counts)
+    )
+    return read_operation(connection, operation_id)
 
 
 # -- what others do with operations -----------------------------------------------------------------
@@ -328,12 +325,24 @@ def pause_operation(store: Store, operation_id: str) -> Operation:
 
     Raises StoreError if there is no such operation or if it does not run.
     """
-    return _ask(store, operation_id, ("planned", "running"), "paused")
+    with store.writing() as connection:
+        return ask_to_pause(connection, store, operation_id)
 
 
 def cancel_operation(store: Store, operation_id: str) -> Operation:
     """End an operation for good, after the batch in hand. Raises StoreError if there is none, or if it is over."""
-    return _ask(store, operation_id, _OPEN, "cancelled")
+    with store.writing() as connection:
+        return ask_to_cancel(connection, store, operation_id)
+
+
+def ask_to_pause(connection: Connection, store: Store, operation_id: str) -> Operation:
+    """Pause an operation as `pause_operation` does, within a transaction."""
+    return _ask(connection, store, operation_id, ("planned", "running"), "paused")
+
+
+def ask_to_cancel(connection: Connection, store: Store, operation_id: str) -> Operation:
+    """Cancel an operation as `cancel_operation` does, within a transaction."""
+    return _ask(connection, store, operation_id, _OPEN, "cancelled")
 
 
 def find_operation(store: Store, operation_id: str) -> Operation:
@@ -408,18 +417,19 @@ def _set(connection: Connection, operation_id: str, **values: Any) -> None:
     connection.execute(update(operations).where(operations.c.operation_id == operation_id).values(values))
 
 
-def _ask(store: Store, operation_id: str, states: Sequence[OperationState], state: OperationState) -> Operation:
-    with store.writing() as connection:
-        found = _found(connection, store, operation_id)
-        if found.state not in states:
-            raise StoreError(
-                f"operation {found.operation_id} is {found.state}",
-                where=store.where,
-                cure="Look at it with `redeliver dead operations`",
-                code="operation-over",
-            )
-        _set(connection, found.operation_id, state=state, ended_us=None if state == "paused" else now_us())
-    return find_operation(store, found.operation_id)
+def _ask(
+    connection: Connection, store: Store, operation_id: str, states: Sequence[OperationState], state: OperationState
+) -> Operation:
+    found = _found(connection, store, operation_id)
+    if found.state not in states:
+        raise StoreError(
+            f"operation {found.operation_id} is {found.state}",
+            where=store.where,
+            cure="Look at it with `redeliver dead operations`",
+            code="operation-over",
+        )
+    _set(connection, found.operation_id, state=state, ended_us=None if state == "paused" else now_us())
+    return read_operation(connection, found.operation_id)
 
 
 def _found(connection: Connection, store: Store, operation_id: str) -> Operation:

@@ -32,16 +32,17 @@ from ..dead_letters.sending.sync_connection import SyncConnection
 from ..errors import BrokerError, BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError, StoreError
 from ..message import Destination
 from ..redaction import redact
-from .audit import AuditEntry, entry_of, write_audit
+from .audit import AuditEntry, add_audit, entry_of, log_audit
 from .became import BecameCounts, became_of, ends_of, known_ends
 from .operation import (
     LetterResult,
     Operation,
+    OperationState,
     check_run,
     claim_letters,
-    end_run,
-    find_operation,
     now_us,
+    read_operation,
+    record_end,
     record_results,
     state_of,
     take_operation,
@@ -179,20 +180,22 @@ def run_replay(
 def _abandon(store: Store, operation: Operation, error: BaseException, who: str) -> None:
     """Record that an error has ended a run, as far as the store can be reached."""
     why = str(error) or type(error).__name__
+    is_denied = isinstance(error, ConfigError) or getattr(error, "code", "") == "letter-changed"
+    is_over = LetterEdit.of(operation) is not None and is_denied
+    entry = AuditEntry(
+        who=who or operation.who,
+        what=KIND,
+        outcome="denied" if is_denied else "failure",
+        operation_id=operation.operation_id,
+        filter=operation.filter,
+        why=why,
+    )
     with suppress(StoreError):
-        is_denied = isinstance(error, ConfigError) or getattr(error, "code", "") == "letter-changed"
-        if find_operation(store, operation.operation_id).run == operation.run:
-            is_over = LetterEdit.of(operation) is not None and is_denied
-            end_run(store, operation, "cancelled" if is_over else "paused", why)
-        entry = AuditEntry(
-            who=who or operation.who,
-            what=KIND,
-            outcome="denied" if is_denied else "failure",
-            operation_id=operation.operation_id,
-            filter=operation.filter,
-            why=why,
-        )
-        write_audit(store, entry)
+        with store.writing() as connection:
+            state: OperationState = "cancelled" if is_over else "paused"
+            record_end(connection, operation.operation_id, state, why, run=operation.run)
+            add_audit(connection, entry)
+        log_audit(entry)
 
 
 class _Stopped(Exception):
@@ -542,23 +545,24 @@ class StoreReplayRun:
             self._progress(self._over, self._operation.total)
 
     def _ended(self, stopped: str, error: RedeliverError | None, seconds: float, who: str) -> StoreReplayed:
-        with self._store.reading() as connection:
+        with self._store.writing() as connection:
             left, in_doubt = _open_letters(connection, self._id)
-        state = state_of(self._store, self._id)
-        if state == "running":
-            state = "done" if not (left or in_doubt) else "paused"
-            if state == "done" and stopped == INTERRUPTED:
-                stopped = ""  # nothing was left to interrupt
-            end_run(self._store, self._operation, state, stopped)
-            state = state_of(self._store, self._id)  # somebody may have cancelled it in this moment
-        if state in ("done", "cancelled"):
-            with self._store.writing() as connection:
-                if state == "cancelled":
-                    release(connection, self._id)
-                if self._edit is not None:  # what it holds is sent, or is not going to be
-                    set_options(connection, self._operation, edit=None, edited=self._edit.dl_id)
-        operation = find_operation(self._store, self._id)
-        done = StoreReplayed(
+            operation = read_operation(connection, self._id)
+            if operation.state == "running":
+                state: OperationState = "paused" if left or in_doubt else "done"
+                if state == "done" and stopped == INTERRUPTED:
+                    stopped = ""  # nothing was left to interrupt
+                operation = record_end(connection, self._id, state, stopped, run=self._operation.run)
+            if operation.state == "cancelled":
+                release(connection, self._id)
+            if operation.state in ("done", "cancelled") and self._edit is not None:
+                # What the edit holds is sent, or is not going to be.
+                set_options(connection, self._operation, edit=None, edited=self._edit.dl_id)
+                operation = read_operation(connection, self._id)
+            entry = replace(entry_of(operation, who=who), why=stopped)
+            add_audit(connection, entry)
+        log_audit(entry)
+        return StoreReplayed(
             operation=operation,
             sent=len(self._sent),
             refused=self._refused,
@@ -574,8 +578,6 @@ class StoreReplayRun:
             interrupted=stopped == INTERRUPTED,
             error=error,
         )
-        write_audit(self._store, replace(entry_of(operation, who=who), why=stopped))
-        return done
 
 
 class FailedAgainWatch:

@@ -16,13 +16,13 @@ from typing import Final
 from sqlalchemy import Connection, select
 
 from ..errors import ConfigError, RedeliverError, StoreError
-from .audit import audit_refusals, entry_of, write_audit
+from .audit import audit_refusals, end_run
 from .operation import (
     LetterResult,
     Operation,
+    OperationState,
     PlannedLetter,
     claim_letters,
-    end_run,
     find_operation,
     now_us,
     pending_letters,
@@ -64,17 +64,13 @@ def run_planned(
         check_kind(found, kind)
         operation = take_operation(store, operation_id)
     try:
-        _run(store, operation, work, stop or threading.Event(), progress, batch, batch_bytes)
+        state, reason = _run(store, operation, work, stop or threading.Event(), progress, batch, batch_bytes)
     except BaseException as error:
         why = error.message if isinstance(error, RedeliverError) else str(error) or type(error).__name__
         with suppress(StoreError):
-            if find_operation(store, operation.operation_id).run == operation.run:
-                end_run(store, operation, "failed", why)
-                write_audit(store, entry_of(find_operation(store, operation.operation_id), who=who))
+            end_run(store, operation, "failed", why, who=who)
         raise
-    ended = find_operation(store, operation.operation_id)
-    write_audit(store, entry_of(ended, who=who))
-    return ended
+    return end_run(store, operation, state, reason, who=who)
 
 
 def check_kind(operation: Operation, kind: str) -> None:
@@ -127,19 +123,20 @@ def _run(
     progress: Progress | None,
     batch: int,
     batch_bytes: int | None,
-) -> None:
+) -> tuple[OperationState, str]:
+    """Do the batches, and return how the run is to end and why, unless somebody else has already ended it."""
     after = 0
     while True:
         now = find_operation(store, operation.operation_id)
         if progress is not None:
             progress(now.done + now.failed + now.skipped, now.total)
         if now.state != "running" or now.run != operation.run:
-            return
+            return now.state, now.why
         planned: Sequence[PlannedLetter] = pending_letters(store, operation.operation_id, batch, after)
         if not planned:
-            return end_run(store, operation, "done")
+            return "done", ""
         if stop.is_set():
-            return end_run(store, operation, "paused", INTERRUPTED)
+            return "paused", INTERRUPTED
         if batch_bytes is not None:
             planned = _bounded(store, planned, batch_bytes)
         with store.writing() as connection:

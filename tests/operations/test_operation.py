@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -21,12 +22,19 @@ from redeliver_mw.operations import (
     last_operations,
     pause_operation,
 )
-from redeliver_mw.operations.audit import AuditEntry, last_entries, write_audit
+from redeliver_mw.operations.archive import plan_archive, run_archive
+from redeliver_mw.operations.audit import (
+    AuditEntry,
+    change_operation,
+    end_operation,
+    end_run,
+    last_entries,
+    write_audit,
+)
+from redeliver_mw.operations.import_ import import_letters
 from redeliver_mw.operations.operation import (
     LetterResult,
     claim_letters,
-    end_operation,
-    end_run,
     now_us,
     pending_letters,
     plan_operation,
@@ -183,3 +191,54 @@ def test_the_audit_has_a_row_and_a_line_without_secrets(store: Store, caplog: py
     assert line.__dict__["user.name"] == "ada"
     assert line.__dict__["event.outcome"] == "failure"
     assert "abcdef0123456789" not in line.getMessage()
+
+
+def archive(store: Store) -> Operation:
+    return run_archive(store, plan_archive(store, Selection()).operation_id)
+
+
+def import_nothing(store: Store) -> Operation:
+    return find_operation(store, import_letters(store, BytesIO()).operation)
+
+
+def end(store: Store) -> Operation:
+    return end_run(store, take_operation(store, planned(store).operation_id), "done")
+
+
+def cancel(store: Store) -> Operation:
+    return change_operation(store, planned(store).operation_id, "cancel", who="ada")
+
+
+@pytest.mark.parametrize("run", [archive, import_nothing, end, cancel])
+def test_an_operation_has_not_ended_without_its_row_in_the_audit(
+    run: Callable[[Store], Operation], store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "redeliver_mw.audit")
+    filled(store, 3)
+    with store.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE redeliver_store_audit RENAME TO away")
+    with pytest.raises(StoreError):
+        run(store)
+    [left, _] = last_operations(store)  # the other one put the letters there
+    assert (left.state, left.ended_us) == ("planned" if run is cancel else "running", None)
+    assert [one for one in caplog.records if one.__dict__["event.outcome"] == "success"] == []
+    with store.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE away RENAME TO redeliver_store_audit")
+    done = run(store)
+    [entry] = last_entries(store)
+    assert done.ended_us is not None
+    assert (entry.operation_id, entry.outcome) == (done.operation_id, "success")
+    [line] = [one for one in caplog.records if one.__dict__["event.outcome"] == "success"]
+    assert line.__dict__["redeliver.operation_id"] == done.operation_id
+
+
+def test_a_run_that_another_process_has_taken_over_leaves_the_row_in_the_audit_to_that_one(store: Store) -> None:
+    filled(store)
+    lost = take_operation(store, planned(store).operation_id)
+    with store.writing() as connection:
+        connection.execute(operations.update().values(pid=2**22 + 1))
+    taken = take_operation(store, lost.operation_id)
+    end_run(store, lost, "failed", "it was lost")
+    assert last_entries(store) == []
+    end_run(store, taken, "done")
+    assert [entry.outcome for entry in last_entries(store)] == ["success"]

@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from redeliver_mw.dead_letters import copy_of, pack
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Selection, Store, page, show
+from redeliver_mw.operations.audit import end_operation
 from redeliver_mw.operations.filters.matching import matches
 from redeliver_mw.operations.filters.parser import parse_filter
 from redeliver_mw.operations.letters import Shelf, digest_of, subject_of
@@ -21,7 +22,6 @@ from redeliver_mw.operations.operation import (
     SILENT_US,
     OperationState,
     begin_operation,
-    end_operation,
     last_operations,
     now_us,
 )
