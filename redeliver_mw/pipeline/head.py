@@ -22,14 +22,17 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from .errors import LakeError
 from .files import Files, Versioned
 
 _PAUSES: Final = (0.0, 0.1, 0.4, 1.6, 5.0)  # seconds before each try
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError)  # what the reading of a damaged file raises
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,74 @@ class InDoubt(LakeError):
     """Means that it is not known whether a run is published: its files must stay."""
 
 
-def read_head(files: Files, path: str) -> Head:
-    """Return the head, without a version if there is none.
+@dataclass(frozen=True, slots=True)
+class HeadFile:
+    """Reads the head at `path`, and the files that it leads to. `subject` and `cure` are for people."""
 
-    Raises ValueError, KeyError, TypeError or AttributeError if the head is damaged.
-    """
-    found = files.versioned(path)
-    return Head() if found is None else _head(found)
+    path: str
+    subject: str
+    cure: str
+
+    def read(self, files: Files) -> Head:
+        """Return the head, without a version if there is none. Raises LakeError if it is damaged."""
+        try:
+            found = files.versioned(self.path)
+            return Head() if found is None else _head(found)
+        except _DAMAGE as error:
+            raise self.damaged(files, self.path, error) from None
+
+    def follow(self, files: Files, read: Callable[[Head], Found]) -> Found:
+        """Return what `read` returns for the head.
+
+        Where `read` does not find a file, another run may have removed it since the head was read: then the next head
+        is read. Raises LakeError if a file is missing to which the head still leads.
+        """
+        head = self.read(files)
+        while True:
+            try:
+                return read(head)
+            except FileNotFoundError as error:
+                again = self.read(files)
+                if again.version in (None, head.version):
+                    what = f"a file that the head of {self.subject} leads to is missing: {error.filename}"
+                    raise LakeError(what, where=files.url(), cure=self.cure, code="lake-damaged") from None
+                head = again
+
+    def parse(self, files: Files, path: str, read: Callable[[bytes], Found]) -> Found:
+        """Return what `read` makes of a file's content. Raises LakeError if it raises an error of damage."""
+        content = files.read(path)
+        try:
+            return read(content)
+        except _DAMAGE as error:
+            raise self.damaged(files, path, error) from None
+
+    def damaged(self, files: Files, path: str, error: Exception) -> LakeError:
+        """Return the error of a damaged file."""
+        what = f"this file is damaged: {error!r}"
+        return LakeError(what, where=files.url(path), cure=self.cure, code="lake-damaged")
+
+    @contextmanager
+    def unpublished(self, files: Files, base: Head, run: str, remove: Callable[[Files, str], None]) -> Iterator[None]:
+        """Remove the files of a run if the block, which writes them and does not publish the run, fails.
+
+        Raises LostRace instead if another run was published since `base`, which may have removed files of this one.
+        """
+        try:
+            yield
+        except BaseException as error:
+            # A task may still be running: its files do not count, and a later run removes them.
+            with suppress(OSError):
+                remove(files, run)
+            if isinstance(error, Exception) and (found := self._lost_meanwhile(files, base, run)) is not None:
+                raise found from error
+            raise
+
+    def _lost_meanwhile(self, files: Files, base: Head, run: str) -> LostRace | None:
+        with suppress(OSError, LakeError):
+            head = self.read(files)
+            if head.generation != base.generation:
+                return lost(files, run, head.writer)
+        return None
 
 
 def swap_head(

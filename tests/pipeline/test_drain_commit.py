@@ -280,7 +280,7 @@ def test_a_damaged_manifest_is_named_and_nothing_is_counted_without_it(lake: Lak
     (manifest,) = Path(lake.root, "dead_letters/_manifests").glob("*.json")
     manifest.write_text(manifest.read_text()[:-5])
     Task(lake, "later").keep(letter(b"b", message_id="2"))
-    with pytest.raises(LakeError, match="this manifest is damaged"):
+    with pytest.raises(LakeError, match="this file is damaged"):
         gathered(lake)
 
 

@@ -16,15 +16,14 @@ no head: until a run is published there, all manifests count that are there. Pat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from ..errors import LakeError
 from ..file_store import for_each
 from ..files import DRAFT, Files
-from ..head import Head, LostRace, lost, read_head, swap_head
+from ..head import Head, HeadFile, LostRace, swap_head
 from ..manifests import DataFile, base_of, is_dead
 from .dedupe import Doubt
 from .staging import TABLE
@@ -35,7 +34,7 @@ FOLDER: Final = f"{TABLE}/_manifests"
 LAKE: Final = "lake"  # the owner of letters that were drained
 BROKER: Final = "broker"  # the owner of letters that were only looked at
 _REMEMBERED: Final = 50  # runs that a snapshot names although others have followed
-_RESTORE: Final = "Restore it: without it nobody knows which letters are in the table"
+_HEAD: Final = HeadFile(HEAD, "the dead letters", "Restore it: without it nobody knows which letters are in the table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +91,14 @@ def doubts_of(manifests: Sequence[Gathered]) -> list[Doubt]:
 
 def current(files: Files) -> LetterSnapshot:
     """Return the snapshot that was published last. Raises LakeError if a file of it is missing or damaged."""
-    head = _head(files)
-    while True:
+
+    def read(head: Head) -> LetterSnapshot:
         if head.version is None:
             return LetterSnapshot(head, _listed(files))
-        try:
-            paths, before = _snapshot(files, head)
-            return LetterSnapshot(head, for_each(files, lambda path: _read(files, path), paths), before)
-        except FileNotFoundError as error:
-            again = _head(files)
-            if again.version == head.version:
-                what = f"a file that the head of the dead letters leads to is missing: {error.filename}"
-                raise LakeError(what, where=files.url(), cure=_RESTORE, code="lake-damaged") from None
-            head = again  # other runs have ended since the head was read
+        paths, before = _snapshot(files, head)
+        return LetterSnapshot(head, for_each(files, lambda path: _read(files, path), paths), before)
+
+    return _HEAD.follow(files, read)
 
 
 def publish(files: Files, base: LetterSnapshot, run: str, manifests: Sequence[Gathered]) -> LetterSnapshot:
@@ -133,20 +127,12 @@ def publish(files: Files, base: LetterSnapshot, run: str, manifests: Sequence[Ga
     return LetterSnapshot(head, list(manifests), before)
 
 
-@contextmanager
-def unpublished(files: Files, base: LetterSnapshot, run: str) -> Iterator[None]:
+def unpublished(files: Files, base: LetterSnapshot, run: str) -> AbstractContextManager[None]:
     """Remove the files of a run if the block, which writes them and does not publish the run, fails.
 
     Raises LostRace instead if another run was published since `base`, which may have removed files of this one.
     """
-    try:
-        yield
-    except BaseException as error:
-        with suppress(OSError):
-            _remove(files, run)
-        if isinstance(error, Exception) and (found := _lost_meanwhile(files, base, run)) is not None:
-            raise found from error
-        raise
+    return _HEAD.unpublished(files, base.head, run, _remove)
 
 
 def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False, thorough: bool = False) -> None:
@@ -199,14 +185,6 @@ def _remove(files: Files, run: str) -> None:
                 files.remove(f"{folder}/{entry.name}")
 
 
-def _lost_meanwhile(files: Files, base: LetterSnapshot, run: str) -> LostRace | None:
-    with suppress(OSError, LakeError):
-        head = _head(files)
-        if head.generation != base.head.generation:
-            return lost(files, run, head.writer)
-    return None
-
-
 def _writer(name: str) -> str:
     """Return the run that has written the manifest of this name."""
     return name.removeprefix(DRAFT).removesuffix(".json").rpartition(".")[2]
@@ -220,32 +198,19 @@ def _listed(files: Files) -> list[Gathered]:
     return sorted(found, key=lambda one: (one.created_us, one.run))
 
 
-def _head(files: Files) -> Head:
-    try:
-        return read_head(files, HEAD)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(files, HEAD, error) from None
-
-
 def _snapshot(files: Files, head: Head) -> tuple[list[str], list[str]]:
-    try:
-        found = json.loads(files.read(head.manifest))
+    def read(content: bytes) -> tuple[list[str], list[str]]:
+        found = json.loads(content)
         return [str(path) for path in found["manifests"]], [str(run) for run in found["before"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(files, head.manifest, error) from None
+
+    return _HEAD.parse(files, head.manifest, read)
 
 
 def _read(files: Files, path: str) -> Gathered:
-    try:
-        given: dict[str, Any] = json.loads(files.read(path))
+    def read(content: bytes) -> Gathered:
+        given: dict[str, Any] = json.loads(content)
         given["files"] = [DataFile(**one) for one in given["files"]]
         given["doubts"] = [Doubt(**one | {"origin": tuple(one["origin"])}) for one in given["doubts"]]
         return Gathered(**given)
-    except (ValueError, KeyError, TypeError) as error:
-        raise LakeError(
-            f"this manifest is damaged: {error}", where=files.url(path), cure=_RESTORE, code="lake-damaged"
-        ) from None
 
-
-def _damaged(files: Files, path: str, error: Exception) -> LakeError:
-    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=_RESTORE, code="lake-damaged")
+    return _HEAD.parse(files, path, read)

@@ -33,7 +33,7 @@ from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, readable_errors
 from ..files import Files, Versioned
-from ..head import Head, LostRace, lost, read_head, swap, swap_head
+from ..head import Head, HeadFile, LostRace, lost, swap, swap_head
 from ..manifests import Manifest, is_dead, now_us, run_after
 from ..time_range import TimeBound, TimeRange
 from .lake_format import make_writable
@@ -46,6 +46,7 @@ HEAD: Final = "marts/_head.json"
 MANIFESTS: Final = "marts/_manifests"
 RUNS: Final = "marts/_runs"
 MAKE_THEM: Final = "Run `redeliver pipeline insights LAKE`"
+_HEAD: Final = HeadFile(HEAD, "the marts", MAKE_THEM)
 _REMEMBERED: Final = 16  # runs before the current one by whose names a run finds out that it was published
 _TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
 _OLD_ORDER: Final = (  # the order in which releases with a pointer for each mart published them
@@ -203,7 +204,7 @@ class NewMarts:
             files.publish(manifest.path, json.dumps(asdict(manifest)).encode())
             files.sync([manifest.path, *(path for mart in self._marts.values() for path in mart.files)])
         except OSError:
-            if (winner := _head(files)).version != self._head.version:  # it has removed files of this run
+            if (winner := _HEAD.read(files)).version != self._head.version:  # it has removed files of this run
                 raise lost(files, self.run, winner.writer) from None
             raise
         for name in schemas.MARTS:
@@ -260,20 +261,13 @@ def new_marts(lake: MartLake, spark: SparkSession, *, keep: bool = False) -> Ite
 
 def current(files: Files) -> SetManifest | None:
     """Return the set that was published last, None if there is none. Raises LakeError if it cannot be read."""
-    if (head := _head(files)).version is None:
-        return _old(files)
-    while True:
-        path = head.manifest
-        try:
-            return _manifest(json.loads(files.read(path)))
-        except FileNotFoundError:
-            again = _head(files)
-            if again.version in (None, head.version):
-                what = f"the manifest {path}, which the marts' head names, is missing"
-                raise LakeError(what, where=files.url(), cure=MAKE_THEM, code="lake-damaged") from None
-            head = again  # two runs have ended since the head was read
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(files, path, error) from None
+
+    def read(head: Head) -> SetManifest | None:
+        if head.version is None:
+            return _old(files)
+        return _HEAD.parse(files, head.manifest, lambda content: _manifest(json.loads(content)))
+
+    return _HEAD.follow(files, read)
 
 
 def write_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame, folder: str) -> MartFiles:
@@ -305,18 +299,11 @@ def _folder(name: str) -> str:
     return f"marts/{name}"
 
 
-def _head(files: Files) -> Head:
-    try:
-        return read_head(files, HEAD)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(files, HEAD, error) from None
-
-
 def _for_writing(files: Files) -> Head:
     """Return the head that a new set replaces; the cure of a damaged one is to make the marts again."""
     try:
-        return read_head(files, HEAD)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return _HEAD.read(files)
+    except LakeError:
         found = files.versioned(HEAD)
         return Head(version=found.version if found is not None else None)
 
@@ -331,10 +318,6 @@ def _manifest(given: dict[str, Any]) -> SetManifest:
         until_us=given.get("until_us"),
         before=[str(run) for run in given.get("before", ())],
     )
-
-
-def _damaged(files: Files, path: str, error: Exception) -> LakeError:
-    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=MAKE_THEM, code="lake-damaged")
 
 
 def _require(files: Files, name: str, paths: Sequence[str]) -> None:
@@ -399,7 +382,7 @@ def pointer(files: Files, name: str) -> Pointer | None:
     try:
         return _pointer(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(files, path, error) from None
+        raise _HEAD.damaged(files, path, error) from None
 
 
 def _pointer(found: Versioned) -> Pointer:

@@ -20,14 +20,13 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import LakeError
 from ..file_store import for_each
 from ..files import DRAFT, Files
-from ..head import Head, LostRace, lost, read_head, swap_head
+from ..head import Head, HeadFile, LostRace, swap_head
 from ..manifests import (
     FOLDER as MANIFESTS,
 )
@@ -46,7 +45,7 @@ from . import segment_lists
 HEAD: Final = "events/_head.json"
 FOLDER: Final = "events/_snapshots"
 REPLACED: Final = "events/_replaced"
-_RESTORE: Final = "Restore it: without it nobody knows which records are in the lake"
+_HEAD: Final = HeadFile(HEAD, "the events", "Restore it: without it nobody knows which records are in the lake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +58,13 @@ class Snapshot:
 
 def current(files: Files) -> Snapshot:
     """Return the snapshot that was published last. Raises LakeError if a file of it is missing or damaged."""
-    head = _head(files)
-    while True:
+
+    def read(head: Head) -> Snapshot:
         if head.version is None:
             return Snapshot(head, read_manifests(files))
-        try:
-            return Snapshot(head, for_each(files, lambda path: read_manifest(files, path), _paths(files, head)))
-        except FileNotFoundError as error:
-            again = _head(files)
-            if again.version == head.version:
-                what = f"a file that the head of the events leads to is missing: {error.filename}"
-                raise LakeError(what, where=files.url(), cure=_RESTORE, code="lake-damaged") from None
-            head = again  # other runs have ended since the head was read
+        return Snapshot(head, for_each(files, lambda path: read_manifest(files, path), _paths(files, head)))
+
+    return _HEAD.follow(files, read)
 
 
 def of_runs(files: Files, manifests: Sequence[Manifest], runs: Iterable[str]) -> list[Manifest] | None:
@@ -138,29 +132,12 @@ def _leads_to(files: Files, head: Head, manifest: Manifest) -> bool:
     return False
 
 
-@contextmanager
-def unpublished(files: Files, base: Snapshot, run: str) -> Iterator[None]:
+def unpublished(files: Files, base: Snapshot, run: str) -> AbstractContextManager[None]:
     """Remove the files of a run if the block, which writes them and does not publish the run, fails.
 
     Raises LostRace instead if another run was published since `base`, which may have removed files of this one.
     """
-    try:
-        yield
-    except BaseException as error:
-        # A task may still be running: its files do not count, and a later run removes them.
-        with suppress(OSError):
-            remove(files, run)
-        if isinstance(error, Exception) and (found := _lost_meanwhile(files, base, run)) is not None:
-            raise found from error
-        raise
-
-
-def _lost_meanwhile(files: Files, base: Snapshot, run: str) -> LostRace | None:
-    with suppress(OSError, LakeError):
-        head = _head(files)
-        if head.generation != base.head.generation:
-            return lost(files, run, head.writer)
-    return None
+    return _HEAD.unpublished(files, base.head, run, remove)
 
 
 def remove(files: Files, run: str) -> None:
@@ -236,19 +213,5 @@ def _place(run: str) -> str:
     return f"{FOLDER}/{(base_of(run) or 0) + 1:08d}-{run}.json"
 
 
-def _head(files: Files) -> Head:
-    try:
-        return read_head(files, HEAD)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(files, HEAD, error) from None
-
-
 def _paths(files: Files, head: Head) -> list[str]:
-    try:
-        return [str(path) for path in json.loads(files.read(head.manifest))["manifests"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(files, head.manifest, error) from None
-
-
-def _damaged(files: Files, path: str, error: Exception) -> LakeError:
-    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=_RESTORE, code="lake-damaged")
+    return _HEAD.parse(files, head.manifest, lambda content: [str(path) for path in json.loads(content)["manifests"]])
