@@ -267,6 +267,36 @@ LONG = [
         "it computes all marts twice; compaction over Spark Connect stays in `make test`",
     ),
     LongTest(
+        "pipeline/backtest/test_gallery_through_spark.py",
+        "test_a_lake_tells_what_the_arrays_tell",
+        r"^arm$",
+        "another world stays; `make gallery` has ninety-eight",
+    ),
+    LongTest(
+        "pipeline/test_drain_brokers.py",
+        "test_a_broker_that_dies_in_the_middle_loses_nothing",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "pipeline/test_replay_brokers.py",
+        "test_a_broker_that_dies_in_the_middle_is_one_clear_error_and_nothing_is_lost",
+        r"activemq63|rabbitmq43",
+        PAIRS,
+    ),
+    LongTest(
+        "pipeline/test_replay_brokers.py",
+        "test_publishers_that_are_killed_lose_nothing_and_repeat_a_batch_at_most",
+        r"activemq63|artemis244",
+        PAIRS,
+    ),
+    LongTest(
+        "pipeline/test_replay_bodies.py",
+        "test_bodies_that_stayed_in_the_lake_arrive_as_they_were",
+        r"artemis244",
+        PAIRS,
+    ),
+    LongTest(
         "pipeline/test_replay_cluster.py",
         "*",
         "",
