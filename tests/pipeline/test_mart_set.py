@@ -372,7 +372,7 @@ def test_files_that_were_deleted_are_one_error_with_place_and_cure(
         (
             HEAD,
             b'{"run": "x", "manifest": "marts/_manifests/x.json"}',
-            "manifest marts/_manifests/x.json, which .* missing",
+            r"the head of the marts leads to is missing: \S+marts/_manifests/x\.json",
         ),
         (MANIFESTS, b'{"marts": []}', r"_manifests/\S+\.json: this file is damaged"),
     ],
