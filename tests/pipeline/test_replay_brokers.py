@@ -194,7 +194,7 @@ def test_the_rate_is_held_within_five_percent(
     assert done.publishers == 2
     assert done.rate <= 1.05 * rate
     # Each publisher by itself, as one may begin later. On a busy machine it may also stand still for a moment and catch
-    # up: the usual time between two batches, or that from the first to the last, is the one that was asked for.
+    # up: from the first batch to the last it is not too fast, and it is not too slow either, or not usually.
     publisher: dict[str, int] = {}
     times: dict[int, list[float]] = defaultdict(list)
     sent: Counter[int] = Counter()
@@ -208,8 +208,9 @@ def test_the_rate_is_held_within_five_percent(
     assert (len(sent), sent.total()) == (2, 2000)
     for pid, number in sent.items():
         took = [after - before for before, after in pairwise(sorted(times[pid]))]
-        each_s, batch = (sum(took) / len(took), statistics.median(took)), number / len(times[pid])
-        assert any(batch / seconds == pytest.approx(rate / 2, rel=0.05) for seconds in each_s), each_s
+        mean, usual, batch = sum(took) / len(took), statistics.median(took), number / len(times[pid])
+        assert batch / mean <= 1.05 * rate / 2
+        assert batch / min(mean, usual) >= 0.95 * rate / 2, (mean, usual)
 
 
 # -- targets ----------------------------------------------------------------------------------------
