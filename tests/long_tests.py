@@ -84,6 +84,10 @@ SLOW = [
     "limbo/test_weather.py",
     "cli/test_bad_urls.py",
     "pipeline/backtest/test_assumptions.py",
+    "operations/filters/test_filter_meaning.py",
+    "operations/test_transfer.py",
+    "cli/test_api.py",
+    "pipeline/backtest/test_assessment.py",
 ]
 
 
