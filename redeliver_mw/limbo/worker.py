@@ -151,8 +151,10 @@ class LimboWorker:
                 self._limbo.back([one.row for one in self._messages])  # published again rather than never
                 self._messages.clear()
                 rest = TROUBLED_REST
-        self._await_answers()
-        self._end()
+        try:
+            self._await_answers()
+        finally:
+            self._end()
 
     def _await_answers(self) -> None:
         """Take the answers to what is being published, each of which would else be published a second time."""
