@@ -142,6 +142,7 @@ class Interceptor:
         entry.crashed, past, at_us = False, tracked.past, at.us
         past.count_failure(at_us, 0.0, f"{CRASH.type}: {CRASH.message}", tracked.delivery.properties.ttl_us)
         tracked.failure = entry.failure = CRASH
+        entry.failed_mono = at.mono
         elapsed = (at_us - (past.first_attempt_us or at_us)) / 1e6
         decision = tracked.plan.policy.decide(past.failures, elapsed)
         if isinstance(decision, DeadLetter | Discard | Keep):
@@ -221,7 +222,7 @@ class Interceptor:
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         tracked.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if tracked.entry is not None:
-            tracked.entry.failure = tracked.failure
+            tracked.entry.failure, tracked.entry.failed_mono = tracked.failure, x.at.mono
         self._verdict(tracked, self._decide(tracked, x, at_us), x.at, at_us, x.u, x)
 
     def _decide(self, tracked: TrackedDelivery, x: HandlerFailed, at_us: int) -> Decision:

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from ..adapter.capabilities import Mechanism
+from ..clock import Moment
 from ..failure import Failure
 from ..message import Delivery, Destination, Outgoing, Past
 from .commands import RecordAttempt
@@ -38,7 +39,7 @@ NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
 NOBODY = 0  # no delivery's token
 
-CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, if the broker reports no ack timeout: half an hour
+CLAIM_MARGIN = 1800.0  # seconds beyond the longest delay, if the broker reports no ack timeout: half an hour
 LEDGER_SIZE = 10_000  # entries in a ledger; the least recently used one is removed first, which can only lower a count
 
 
@@ -57,7 +58,7 @@ class Ledger(Protocol):
     def find(self, key: str, /) -> LedgerEntry | None: ...
     def open(self, key: str, new: LedgerEntry, /) -> LedgerEntry: ...
     def forget(self, key: str, /) -> None: ...
-    def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None: ...
+    def claim(self, twin: str, oldest: Moment, /) -> LedgerEntry | None: ...
     def awaits_twin(self, twin: str, /) -> bool: ...
 
 
@@ -75,21 +76,25 @@ class LedgerEntry:
     doubted: bool = False  # a transaction was lost with its link: another one is tried, once
     # the last failure, without its traceback, for a copy that is made after a redelivery
     failure: Failure | None = None
+    failed_mono: float | None = None  # when this process noted it, on the monotonic clock: the other one may be set
     crashed: bool = False  # a process died while only this message was in a handler: not counted yet
     stranded: bool = False  # it was logged that the message cannot be copied, and that it stays unsettled
     tracked: TrackedDelivery | None = None  # the live delivery, so that a fresh twin is never taken for a redelivery
     returns: bool = False  # done, by a retry copy that will be delivered
 
-    def is_unclaimed(self, oldest_us: int) -> bool:
+    def is_unclaimed(self, oldest: Moment) -> bool:
         """Return whether the redelivery of an identical message may take over the count of this entry.
 
-        The message must have failed at `oldest_us` (microseconds since 1970) or later. The time does not matter for
-        stranded messages: they are released again and again, and must not be run again.
+        The message must have failed at `oldest` or later, by the monotonic clock if this process noted the failure.
+        The time does not matter for stranded messages: they are released again and again, and must not be run again.
         """
         counts = self.past.failures > 0 or self.past.not_before_us is not None or self.crashed
         decided = self.done or bool(self.confirmed) or (self.transfer is not None and not self.stranded)
-        recent = self.stranded or (self.past.last_failed_us or oldest_us) >= oldest_us
-        return counts and not decided and self.tracked is None and recent
+        if self.failed_mono is not None:
+            recent = self.failed_mono >= oldest.mono
+        else:
+            recent = (self.past.last_failed_us or oldest.us) >= oldest.us
+        return counts and not decided and self.tracked is None and (recent or self.stranded)
 
     def finish(self) -> None:
         """Note that the end is decided, and keep only that, in few bytes."""
@@ -265,18 +270,18 @@ class MemoryLedger:
             if not keys:
                 del self._twins[twin]
 
-    def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None:
+    def claim(self, twin: str, oldest: Moment, /) -> LedgerEntry | None:
         """Return the entry with the highest count that a redelivered message with this twin key takes over, or None.
 
-        `oldest_us`: the earliest time of failure for an entry to be taken over, in microseconds since 1970. The
-        caller's delivery owns the entry from then on.
+        `oldest`: the earliest time of failure for an entry to be taken over. The caller's delivery owns the entry from
+        then on.
         """
         with self._lock:
             keys = self._twins.get(twin, ())
             over = [key for key in keys if self._entries[key].done]
             for key in over:  # no delivery asks for these entries again
                 self._twins[twin].discard(key)
-            found = [entry for key in keys if (entry := self._entries[key]).is_unclaimed(oldest_us)]
+            found = [entry for key in keys if (entry := self._entries[key]).is_unclaimed(oldest)]
             return max(found, key=lambda entry: entry.past.failures + entry.crashed, default=None)
 
     def awaits_twin(self, twin: str, /) -> bool:

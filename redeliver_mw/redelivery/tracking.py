@@ -11,7 +11,7 @@ from ..adapter.capabilities import Capabilities
 from ..clock import Moment
 from ..message import Delivery, Destination, Past
 from . import identity
-from .ledger import CLAIM_MARGIN_US, HoldBudget, Ledger, LedgerEntry, TrackedDelivery
+from .ledger import CLAIM_MARGIN, HoldBudget, Ledger, LedgerEntry, TrackedDelivery
 from .plan import NO_PAST, SourcePlan
 from .states import State
 
@@ -64,11 +64,9 @@ class TrackedDeliveries:
             return None
         if identity.message_key(delivery, past) is not None:
             return None
-        longest = self.plans[delivery.destination].ways.longest
-        timeout_us = round(self.capabilities.ack_timeout * 1e6) if self.capabilities.ack_timeout else 0
-        oldest_us = at.us - round(longest * 1e6) - (timeout_us or CLAIM_MARGIN_US)
+        age = self.plans[delivery.destination].ways.longest + (self.capabilities.ack_timeout or CLAIM_MARGIN)
         twin = identity.twin_key(delivery, self.capabilities)
-        return self._ledgers[delivery.destination].claim(twin, oldest_us)
+        return self._ledgers[delivery.destination].claim(twin, Moment(at.mono - age, at.wall - age))
 
     def open(
         self,

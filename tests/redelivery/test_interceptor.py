@@ -1357,6 +1357,28 @@ def test_an_unclaimed_count_expires_after_the_longest_delay_and_the_ack_timeout(
     assert core.the(RunHandler).delivery.delivery_count == count
 
 
+def test_no_count_is_lost_when_the_wall_clock_is_set_forward() -> None:
+    core = Core(LONG, ack_timeout=60.0)
+    core.fail(nameless())
+    core.feed(GenerationLost(1))
+    core.sleep(5.0)
+    core.wall += 3600.0
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == 2
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(70.0, 2), (71.0, 1)])
+def test_a_count_of_an_earlier_process_expires_by_the_wall_clock(seconds: float, count: int) -> None:
+    core, d = Core(LONG, ack_timeout=60.0), nameless(1, True)
+    twin = twin_key(d, core.interceptor._deliveries.capabilities)
+    past = Past(failures=1, last_failed_us=core.at.us)
+    core.ledger.open(f"{twin}/0/0", LedgerEntry(twin, past, digest(d)))
+    core.mono = 0.0  # of another machine
+    core.wall += seconds
+    core.arrive(d)
+    assert core.the(RunHandler).delivery.delivery_count == count
+
+
 def test_where_returns_are_not_marked_an_identical_message_takes_over_what_went_back() -> None:
     """Which of two identical messages has the count makes no difference: together they are tried as often."""
     core = Core(LONG, marks_returns=False)
