@@ -4,19 +4,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.cli.forked import Forked, ForkServer
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # -P: that the current folder is in reach has to be the command's own doing.
+_READ_FIRST = ("PYTHON", "LC_", "LANG")  # variables that Python reads before it imports anything
 COMMAND = [sys.executable, "-P", "-c", "from redeliver_mw.cli.entry import main; main()"]
 
 
@@ -35,10 +40,42 @@ def redeliver(
     patience: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
     """One command line, to its end, within `patience` seconds; started by the command `by`, if there is one."""
+    if by:
+        argv, env = [*by, *COMMAND, *words], environment(folder, extra)
+        return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=patience)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = started(folder, words, extra, out.fileno(), err.fileno())
+        try:
+            code = process.wait(patience)
+        finally:
+            process.kill()
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+        return subprocess.CompletedProcess(words, code, *texts)
+
+
+def started(
+    folder: Path,
+    words: Sequence[str],
+    extra: Mapping[str, str] | None,
+    out: int,
+    err: int,
+    own_group: bool = False,
+) -> subprocess.Popen[bytes] | Forked:
+    """Start a command line as a fork, or as usual where that matters. `out` and `err` are files for its output."""
     env = environment(folder, extra)
-    return subprocess.run(
-        [*by, *COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=patience
-    )
+    if not (folder / "site").exists() and not any(name.startswith(_READ_FIRST) for name in extra or ()):
+        return _fork_server().start(words, folder, env, out, err, own_group)
+    group = 0 if own_group else None
+    return subprocess.Popen([*COMMAND, *words], cwd=folder, env=env, process_group=group, stdout=out, stderr=err)
+
+
+@functools.cache
+def _fork_server() -> ForkServer:
+    """Return the one of this process."""
+    return ForkServer(environment(REPOSITORY))
 
 
 class Running:
@@ -47,20 +84,18 @@ class Running:
     def __init__(
         self, folder: Path, *words: str, extra: Mapping[str, str] | None = None, own_group: bool = False
     ) -> None:
-        self._process = subprocess.Popen(
-            [*COMMAND, *words],
-            cwd=folder,
-            env=environment(folder, extra),
-            text=True,
-            process_group=0 if own_group else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        pipes = [os.pipe(), os.pipe()]
+        try:
+            self._process = started(folder, words, extra, pipes[0][1], pipes[1][1], own_group)
+        finally:
+            for _, end in pipes:
+                os.close(end)
+        self._streams = [os.fdopen(end, encoding="utf-8") for end, _ in pipes]
         self._news = threading.Condition()
         self.out, self.err = "", ""
         self._readers = [
             threading.Thread(target=self._read, args=(name, stream), daemon=True)
-            for name, stream in (("out", self._process.stdout), ("err", self._process.stderr))
+            for name, stream in zip(("out", "err"), self._streams, strict=True)
         ]
         for reader in self._readers:
             reader.start()
@@ -99,6 +134,5 @@ class Running:
         if self._process.poll() is None:
             self._process.kill()
         self.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        for stream in self._streams:
+            stream.close()
