@@ -7,11 +7,12 @@
 
 The journal is that of `python -m tests.bench.spark`, made by a seed and kept below `--data`. It is compacted into a new
 lake in a folder and into one in a bucket, and then all marts of both are made; the sides take turns, and the best round
-of each counts. The bucket is in moto's S3 server, which is a Python process on the same cores and takes one put at a
-time: what it works is counted by itself, and what this process, Spark's workers and the JVM work beside it. So the
-seconds of the bucket are an upper bound for a store that has a machine of its own, but for the way to that store, which
-is not here. Printed is a table in Markdown, also into `--docs` between its markers. Needs Spark's S3 client,
-which `tests/pipeline/hadoop_jars.py` fetches with Maven. Exit code 2 if there is no room for the data.
+of each counts, but for the first one of the session, in which everything is cold. The bucket is in moto's S3 server,
+which is a Python process on the same cores and takes one put at a time: what it works is counted by itself, and what
+this process, Spark's workers and the JVM work beside it. So the seconds of the bucket are an upper bound for a store
+that has a machine of its own, but for the way to that store, which is not here. Printed is a table in Markdown, also
+into `--docs` between its markers. Needs Spark's S3 client, which `tests/pipeline/hadoop_jars.py` fetches with Maven.
+Exit code 2 if there is no room for the data.
 """
 
 from __future__ import annotations
@@ -94,10 +95,10 @@ def _insights(spark: SparkSession, made: Made, place: str, rows: dict[str, int])
 JOBS: Final = {"`compact`": _compact, "`insights`, all marts": _insights}
 
 
-def measured(spark: SparkSession, made: Made, scratch: Path, rounds: int) -> dict[str, dict[str, Took]]:
-    """By job and side, the best round of each: of the clock, and of the processor."""
+def measured(spark: SparkSession, made: Made, scratch: Path, rounds: int, *, cold: bool) -> dict[str, dict[str, Took]]:
+    """By job and side, the best round of each: of the clock, and of the processor. `cold`: one more, which is not."""
     best: dict[str, dict[str, Took]] = {job: {} for job in JOBS}
-    for number in range(rounds):
+    for number in range(-1 if cold else 0, rounds):
         turn = SIDES if number % 2 == 0 else SIDES[::-1]
         name = f"{made.asked}-{number}"
         places = {"folder": str(scratch / name), "bucket": f"s3://{BUCKET}/{name}/lake"}
@@ -107,7 +108,8 @@ def measured(spark: SparkSession, made: Made, scratch: Path, rounds: int) -> dic
                 found = took(partial(JOBS[job], spark, made, places[side], rows.setdefault(side, {})))
                 told = f"{made.asked:,} records, round {number + 1}: {job} in a {side}: {found.wall:.1f} s, processor"
                 print(f"{told} {found.worked:.1f} s, the server's {found.served:.1f} s", file=sys.stderr, flush=True)
-                best[job][side] = best[job].get(side, found).best_with(found)
+                if number >= 0:
+                    best[job][side] = best[job].get(side, found).best_with(found)
         assert rows["folder"] == rows["bucket"], rows
         for place in places.values():
             files = Lake(place).files
@@ -147,13 +149,13 @@ def main() -> int:
     scratch = asked.data / "bucket-scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     load, jars = Load(), ",".join(map(str, s3_client()))
-    found = []
+    found: list[tuple[Made, dict[str, dict[str, Took]]]] = []
     try:
         with s3_server() as url:
             os.environ.update(environment(url))
             spark = session(f"local[{CORES}]", {"spark.jars": jars})
             for made, rounds in zip(sizes, chain(asked.rounds, repeat(asked.rounds[-1])), strict=False):
-                found.append((made, measured(spark, made, scratch, rounds)))
+                found.append((made, measured(spark, made, scratch, rounds, cold=not found)))
             busy = load.others()
             spark.stop()
     finally:
