@@ -155,9 +155,11 @@ $(FRAMEWORKS)/.ready $(LETTER_CLIENTS)/.ready: | $(READY)
 demo-spark: $(READY) ## a simulated quarter of an order service: its journal through Spark to a report for people
 	$(VENV)/bin/python examples/quarter/main.py
 
-bench-spark: $(READY) ## the pipeline beside DuckDB, on 1, 5 and 20 million records; limbo as a table; drains
+bench-spark: $(READY) ## the pipeline beside DuckDB, on 1, 5 and 20 million records, and in a bucket; limbo as a table; plans; drains
 	$(VENV)/bin/python -m tests.bench.spark
+	$(VENV)/bin/python -m tests.bench.spark.bucket
 	$(VENV)/bin/python -m tests.bench.spark.limbo
+	$(VENV)/bin/python -m tests.bench.plans
 	$(VENV)/bin/python -m tests.bench.drains
 
 bench-policies: $(READY) ## what policies cost: to decide, to read and write a map of 1000 entries, to find one in it

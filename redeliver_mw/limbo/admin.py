@@ -82,7 +82,7 @@ class LimboAdmin:
 
     @property
     def place(self) -> str:
-        """Return the URL without secrets, and with the whole path of a file: the same from every folder."""
+        """Return a URL that stays the same: a file's with its whole path, a server's without password or driver."""
         return self._db.place
 
     def __enter__(self) -> Self:

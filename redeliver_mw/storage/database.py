@@ -101,8 +101,16 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Return the URL without secrets, and with the whole path of SQLite's file: the same from every folder."""
-        return self.where if self.file is None else f"sqlite:///{self.file.resolve()}"
+        """Return a URL that stays the same: a file's with its whole path, a server's without password or driver.
+
+        The user remains in it, because another user may see another schema under the same database.
+        """
+        if self.file is not None:
+            return f"sqlite:///{self.file.resolve()}"
+        if self.is_sqlite:
+            return self.where
+        bare = self.url._replace(drivername="postgresql", password=None).difference_update_query(["password"])
+        return redact_url(bare.render_as_string(hide_password=False))
 
     def open(self, *, create: bool = True) -> None:
         """Connect, and prepare the tables. Raises ConfigError, LimboError."""

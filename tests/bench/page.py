@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.bench.figures import MEASURES, Figure, Run
@@ -22,6 +23,14 @@ def page(run: Run) -> str:
         for cases in alike(run, section):
             parts += ["", *table(run, section, cases)]
     return "\n".join(parts) + "\n"
+
+
+def put_between(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Replace what a page has between `<!-- NAME:begin -->` and `<!-- NAME:end -->`."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    _, after = rest.split(end)
+    page.write_text("\n".join([before + begin, "", *lines, "", end]) + after, encoding="utf-8")
 
 
 def on_what(about: Mapping[str, Any]) -> str:

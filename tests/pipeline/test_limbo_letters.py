@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.lake.table_files import files_of
 from tests.limbo.messages import count, limbo, message, sql
 from tests.pipeline.drained import letter, put
+from tests.storage.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,18 +35,29 @@ FIRST = 1_000_000_000_000  # the ids of a limbo begin after it
 GIVEN_UP, LETTER, WAITING = 1, 2, 3
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """The URL of an empty database, another one at each call, of each kind in turn."""
+    if request.param == "postgresql":
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_database
+    numbers = itertools.count(1)
+    return lambda: f"sqlite:///{tmp_path}/limbo{next(numbers)}.db"
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(empty: Callable[[], str]) -> str:
     """A limbo with a message whose target has refused it too often, a dead letter, and one that waits."""
-    place, clock = f"sqlite:///{tmp_path}/limbo.db", ManualClock()
+    place, clock = empty(), ManualClock()
     headers = message(LETTER).headers | {"redeliver_uncopyable": "126 kB of headers", "redeliver_reason": "exhausted"}
     with limbo(place, clock) as store:
         due = clock.now().wall
         store.park([Parking(message(GIVEN_UP, target=Destination("DLQ.orders")), due)])
         store.park([Parking(message(LETTER, headers=headers, body=b"\xff whole"), due, source="queue:orders")])
         store.park([Parking(message(WAITING), due + 3600)])
-    sql(place, "UPDATE dms_limbo_msg SET delivery_count = 85 WHERE msg_id % 10 = 1")
-    sql(place, "UPDATE redeliver_limbo_msg SET publishes = 84, last_error = 'password=hunter2' WHERE msg_id % 10 = 1")
+    given_up = f"WHERE msg_id = {FIRST + GIVEN_UP}"
+    sql(place, f"UPDATE dms_limbo_msg SET delivery_count = 85 {given_up}")
+    sql(place, f"UPDATE redeliver_limbo_msg SET publishes = 84, last_error = 'password=hunter2' {given_up}")
     return place
 
 
@@ -77,8 +91,15 @@ def test_what_stays_is_copied_whole_and_what_waits_is_counted(url: str, tmp_path
     assert count(url) == 3  # the limbo has all of them
 
 
+def otherwise(url: str) -> str:
+    """The same limbo: a file named from the present folder; a server's with the driver's name, and with a password."""
+    if url.startswith("sqlite"):
+        return f"sqlite:///{Path(url).name}"
+    return url.replace("postgresql://test@", "postgresql+psycopg://test:hunter2@")
+
+
 def test_the_next_copy_replaces_the_one_before_and_nothing_else(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, empty: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = tmp_path / "lake"
     place = Lake(lake, create=True)
@@ -86,7 +107,8 @@ def test_the_next_copy_replaces_the_one_before_and_nothing_else(
     copy_limbo(url, lake)
     first = rows(lake)
     monkeypatch.chdir(tmp_path)
-    again = copy_limbo("sqlite:///limbo.db", lake)  # the same limbo, named from its folder
+    again = copy_limbo(otherwise(url), lake)
+    assert "hunter2" not in str(rows(lake)[LETTER])
     assert (again.letters, again.before) == (2, 2)
     assert {id_: row["dl_id"] for id_, row in rows(lake).items()} == {id_: row["dl_id"] for id_, row in first.items()}
     with LimboAdmin(url) as admin:
@@ -99,15 +121,17 @@ def test_the_next_copy_replaces_the_one_before_and_nothing_else(
     assert done.before == 1
     assert rows(lake) == {}
     assert [file.rows for file in files_of(place, "dead_letters")] == [1]  # what was drained
-    other = limbo(f"sqlite:///{tmp_path}/other.db", ManualClock())
-    with other:
+    other = empty()
+    with limbo(other, ManualClock()):
         pass
-    assert copy_limbo(f"sqlite:///{tmp_path}/other.db", lake).run is None
+    assert copy_limbo(other, lake).run is None
     assert doubts_of(current(place.files).manifests) == []
 
 
-def test_two_limbos_stand_side_by_side_and_forget_counts_none_as_unsent(url: str, tmp_path: Path) -> None:
-    lake, second = tmp_path / "lake", f"sqlite:///{tmp_path}/second.db"
+def test_two_limbos_stand_side_by_side_and_forget_counts_none_as_unsent(
+    url: str, empty: Callable[[], str], tmp_path: Path
+) -> None:
+    lake, second = tmp_path / "lake", empty()
     with limbo(second, ManualClock()) as store:
         headers = message(9).headers | {"redeliver_uncopyable": "no", "redeliver_reason": "fatal"}
         store.park([Parking(message(9, headers=headers), 0.0)])
@@ -134,6 +158,7 @@ def test_on_the_command_line(url: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)["before"] == 2
 
 
+@pytest.mark.parametrize("empty", ["sqlite"], indirect=True)  # a plan reads the lake only
 def test_a_plan_leaves_out_what_a_limbo_holds_and_it_supersedes_no_letter(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:

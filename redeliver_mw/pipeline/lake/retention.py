@@ -109,7 +109,8 @@ def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    sent = pa.array({dl_id for one in all_begun(lake.files) for ids in sent_letters(one) for dl_id in ids}, pa.string())
+    chunks = [chunk for one in all_begun(lake.files) for chunk in sent_letters(one).chunks]
+    sent = pa.chunked_array(chunks, pa.string())
 
     def unsent(file: DataFile) -> int:
         with lake.files.open(file.path) as opened:

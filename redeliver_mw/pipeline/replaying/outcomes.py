@@ -87,10 +87,12 @@ def first_letters(plan: Plan, number: int) -> tuple[int, dict[int, int]]:
     return found[-1][0] + 1 if found else 0, dict(Counter(bucket for _, bucket in found))
 
 
-def unsent(plan: Plan) -> Iterator[list[str]]:
-    """Yield the `dl_id`s that are not confirmed, a bucket at a time."""
+def unsent(plan: Plan) -> pa.ChunkedArray:
+    """Return the `dl_id`s that are not confirmed."""
+    found: list[pa.Array] = []
     for _, table, words, _ in _buckets(plan):
-        yield [dl_id for dl_id, word in zip(table["dl_id"].to_pylist(), words, strict=True) if word != "replayed"]
+        found += table["dl_id"].filter(pa.array([word != "replayed" for word in words], pa.bool_())).chunks
+    return pa.chunked_array(found, pa.string())
 
 
 def looked_at(plan: Plan) -> dict[str, dict[str, str | None]]:

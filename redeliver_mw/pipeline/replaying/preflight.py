@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ...adapter.registry import parse_url
@@ -74,13 +74,16 @@ def refuse_sent_elsewhere(plan: Plan) -> None:
     Raises ConfigError, LakeError, OSError.
     """
     others = [one for one in all_begun(files_at(plan.lake)) if one.plan_id != plan.plan_id]
-    sent = {dl_id: one.plan_id for one in others if _wrote_since(one, plan.created_us) for dl_id in _ids(one)}
-    if not sent:
+    others = [one for one in others if _wrote_since(one, plan.created_us)]
+    if not others:
         return
+    import pyarrow.compute as pc
+
     from .outcomes import unsent
 
-    twice = Counter(sent[dl_id] for ids in unsent(plan) for dl_id in ids if dl_id in sent)
-    for plan_id, number in twice.most_common(1):
+    mine = unsent(plan)
+    twice = Counter({one.plan_id: pc.sum(pc.is_in(sent_letters(one), mine)).as_py() or 0 for one in others})
+    for plan_id, number in (+twice).most_common(1):
         what = f"{number} of its letters were sent back by the replay {plan_id}, since it was made"
         raise ConfigError(
             what,
@@ -93,11 +96,6 @@ def refuse_sent_elsewhere(plan: Plan) -> None:
 def _wrote_since(begun: StartedReplay, us: int) -> bool:
     paths = [path for found in tries(begun.folder).values() for path in found]
     return any(os.stat(path).st_mtime_ns // 1000 >= us - _PLANNING_US for path in paths)
-
-
-def _ids(begun: StartedReplay) -> Iterator[str]:
-    for ids in sent_letters(begun):
-        yield from ids
 
 
 def refuse_other_broker(line: SyncConnection, plan: Plan, owners: Collection[str]) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import LakeError
 from ..files import Files, files_at
 from ..plans.plan_file import Plan, path_of
 from . import ledger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER: Final = "replays"
 BODIES: Final = ".bodies"  # ends the name of a folder with the bodies that a replay has copied
@@ -56,19 +58,23 @@ def all_begun(lake: Files) -> list[StartedReplay]:
     return [_read(lake, f"{FOLDER}/{name}") for name in names]
 
 
-def sent_letters(begun: StartedReplay) -> Iterator[list[str]]:
-    """Yield the `dl_id`s that the replay has sent back, a bucket at a time.
+def sent_letters(begun: StartedReplay) -> pa.ChunkedArray:
+    """Return the `dl_id`s that the replay has sent back: in Arrow, where a million take some 40 MB.
 
     Raises OSError; LakeError for a damaged ledger.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
+
+    found: list[pa.Array] = []
 
     for bucket, paths in sorted(ledger.tries(begun.folder).items()):
         confirmed = ledger.read(paths, begun.plan_id).confirmed
         if confirmed:
             table = pq.read_table(files_at(begun.folder, "plan").url(path_of(bucket)), columns=["position", "dl_id"])
-            rows = zip(table["position"].to_pylist(), table["dl_id"].to_pylist(), strict=True)
-            yield [dl_id for position, dl_id in rows if position in confirmed]
+            is_sent = [position in confirmed for position in table["position"].to_pylist()]
+            found += table["dl_id"].filter(pa.array(is_sent, pa.bool_())).chunks
+    return pa.chunked_array(found, pa.string())
 
 
 def remove_borrowed(lake: Files) -> None:

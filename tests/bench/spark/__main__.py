@@ -28,6 +28,7 @@ from typing import Final
 from rich.console import Console
 
 from redeliver_mw.journal.segments import read_segments
+from tests.bench.page import put_between
 
 from . import appending, growth, judged, marts, oracle, whatif
 from .load import Load
@@ -36,7 +37,6 @@ from .sides import CORES, Bench, Figure, Took, open_sides
 
 SIZES: Final = (1_000_000, 5_000_000, 20_000_000)
 BYTES_A_RECORD: Final = 1_300  # of journal, Parquet, the lake that is made of it twice, the marts, and what spills
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SMALL: Final = 1_000_000  # records, beyond which what runs in Python on one thread is not measured
 
 EVERY_SIZE: Final[dict[str, Callable[[Bench], None]]] = {
@@ -68,7 +68,7 @@ def main() -> int:
     lines = [_on_what(load), "", *table(figures), "", *growth.sizing(sizes[-1], took)]
     print("\n".join(lines))
     if asked.docs:
-        replace(asked.docs, lines)
+        put_between(asked.docs, "bench", lines)
     return 1 if any(figure.met is False for figure in figures) else 0
 
 
@@ -140,13 +140,6 @@ def _short(ratio: float | None) -> str:
     if ratio is None:
         return ""
     return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.2f}" if ratio >= 0.1 or not ratio else f"{ratio:.4f}"
-
-
-def replace(page: Path, lines: Sequence[str]) -> None:
-    """Puts the table between the markers of a page."""
-    before, rest = page.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    page.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + after)
 
 
 if __name__ == "__main__":
