@@ -76,7 +76,10 @@ def test_metrics_cost_a_healthy_message_less_than_three_microseconds() -> None:
 
 @pytest.mark.parametrize(("sampled", "most"), [(0.0, 10.0), (1.0, 40.0)], ids=["unsampled", "sampled"])
 def test_a_span_costs_a_healthy_message_at_most_so_many_microseconds(sampled: float, most: float) -> None:
-    """The same, without the exporter. OpenTelemetry's own part of it is measured beside."""
+    """The same, without the exporter, or three times what OpenTelemetry's own spans take in the same run.
+
+    On a busy machine both take more than on an idle one.
+    """
     traces = provider(sampled)
     without, traced = least([{}, {"traces": traces}], messages=1000, rounds=8)
     own = min(microseconds_of_bare_spans(traces, 1000) for _ in range(8))
@@ -84,7 +87,7 @@ def test_a_span_costs_a_healthy_message_at_most_so_many_microseconds(sampled: fl
     print(
         f"\n{without:.1f} us, {traced - without:.1f} us more with traces, {ratio:.1f} times the SDK's own {own:.1f} us"
     )
-    assert traced - without < most
+    assert traced - without < max(most, 3 * own)
 
 
 PAUSE = 0.001  # seconds of the handler

@@ -36,6 +36,7 @@ from ..operations.filters.model import Comparison, Conjunction, Disjunction, Fil
 from ..operations.filters.parser import parse_filter
 from ..operations.import_ import import_letters
 from ..operations.notes import note_group, note_letter, notes_about
+from ..operations.operation import require_open
 from ..operations.redirects import add_redirect, all_redirects, remove_redirect
 from ..operations.replay_plan import preview_of
 from ..operations.sorting import Sort
@@ -358,6 +359,7 @@ def _collect(call: Call) -> OperationInFull:
 
 
 def _started(call: Call, operation: Operation, run: Run, broker: str | None) -> OperationInFull:
+    require_open(operation, call.store)
     server, name = call.server, call.who
 
     def work(store: Store, stop: threading.Event, news: Callable[[], None]) -> None:

@@ -162,13 +162,7 @@ def take_operation(store: Store, operation_id: str) -> Operation:
     """
     with store.writing() as connection:
         found = _found(connection, store, operation_id)
-        if found.state not in _OPEN:
-            raise StoreError(
-                f"operation {found.operation_id} is {found.state}",
-                where=store.where,
-                cure="Plan a new one",
-                code="operation-over",
-            )
+        require_open(found, store)
         if found.state == "running" and not has_died(found):
             raise StoreError(
                 f"operation {found.operation_id} runs on {found.host}, in process {found.pid}",
@@ -179,6 +173,17 @@ def take_operation(store: Store, operation_id: str) -> Operation:
         process = _this_process()
         _set(connection, found.operation_id, state="running", why="", ended_us=None, **process)
     return find_operation(store, found.operation_id)
+
+
+def require_open(operation: Operation, store: Store) -> None:
+    """Raise StoreError if an operation is over, so that it cannot be run."""
+    if operation.state not in _OPEN:
+        raise StoreError(
+            f"operation {operation.operation_id} is {operation.state}",
+            where=store.where,
+            cure="Plan a new one",
+            code="operation-over",
+        )
 
 
 # -- running operations -----------------------------------------------------------------------------

@@ -299,7 +299,7 @@ def test_sigterm_stops_a_consumer_and_nothing_is_lost(
         assert running.saw(f"consuming queue:{queue}")
         assert running.saw("handled 5\n")
         running.signal()
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
     handled = [int(number) for number in re.findall(r"handled (\d+)", running.out)]
     with connect(broker.url) as session:
         left = [int(found.body) for found in session.browse(queue)]

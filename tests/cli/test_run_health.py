@@ -105,7 +105,7 @@ def test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_read
         one.start()
         eventually(port, is_ready)
         running.signal()
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
     warnings = [line for line in running.err.splitlines() if "warning" in line.lower()]
     assert any("cannot connect (consume)" in line for line in warnings), running.err
     assert any("connected again (consume)" in line for line in warnings), running.err
@@ -135,7 +135,7 @@ def test_a_password_that_was_changed_is_reported_as_such_and_never_shown(
         rabbitmq43.ctl("change_password", user, "hunter2secret")
         eventually(port, is_ready)
         running.signal()
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
     assert "hunter2secret" not in running.err + running.out + str(refused)
 
 
@@ -154,7 +154,7 @@ def test_a_deleted_queue_is_named_as_what_is_not_consumed(tmp_path: Path, port: 
         declare(rabbitmq43, queue)
         eventually(port, is_ready)
         running.signal()
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
 
 
 @pytest.mark.broker
@@ -360,4 +360,4 @@ def test_the_supervisor_tells_what_its_processes_say_of_the_broker(
         rabbitmq43.start()
         eventually(port, is_ready)
         running.signal()
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0

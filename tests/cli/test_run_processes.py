@@ -276,7 +276,7 @@ def test_a_configuration_that_is_wrong_when_a_process_is_started_again_ends_all(
         living = pids(running, 3)
         (tmp_path / "shop.py").write_text("app = 1\n")
         os.kill(living[1], signal.SIGKILL)
-        assert running.wait(20) == 2
+        assert running.wait(60) == 2
     assert "finished 3\n" in running.out
     assert len(re.findall("^error: ", running.err, re.MULTILINE)) == 1
     assert running.err.endswith(
@@ -287,7 +287,7 @@ def test_a_configuration_that_is_wrong_when_a_process_is_started_again_ends_all(
 def test_a_process_whose_app_stops_itself_is_not_started_again_and_the_last_one_ends_all(tmp_path: Path) -> None:
     several(tmp_path, "threading.Thread(target=app.stop).start()")
     with Running(tmp_path, "run", "shop:app", "--processes", "2") as running:
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
     assert running.err.count("has ended by itself") == 2
     assert "started again" not in running.err
 

@@ -261,7 +261,7 @@ def test_only_2xx_counts_as_arrived(receiver: Receiver, answer: int) -> None:
 def test_a_webhook_that_never_answers_holds_up_nothing(
     receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "TIMEOUT", 0.2)
+    monkeypatch.setattr(targets, "TIMEOUT", 1.0)  # for each of 70 messages, if they waited
     monkeypatch.setattr("redeliver_mw.notifications.notifier.PATIENCE", 0.3)
     receiver.silent.set()
     begun = time.monotonic()
@@ -273,7 +273,7 @@ def test_a_webhook_that_never_answers_holds_up_nothing(
         assert test.app._notifier is not None
         assert len(test.app._notifier._sender._waiting) <= MOST_WAITING
         assert eventually(lambda: bool(warnings(caplog)))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 35
     texts = warnings(caplog)
     assert len(texts) == 3, texts
     for part in ("it does not answer within", "the oldest are dropped"):  # of two threads, either may be first
