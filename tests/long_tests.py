@@ -443,6 +443,49 @@ LONG = [
         "",
         "it handles a hundred thousand messages; the same is asked of the adapter in memory",
     ),
+    LongTest(
+        "pipeline/backtest/test_gallery_through_spark.py",
+        "test_a_lake_tells_what_the_arrays_tell",
+        r"timeouts|slow",
+        "what Spark hands on is the same for each world; one that changes and one with outages stay",
+    ),
+    LongTest(
+        "pipeline/backtest/test_backtest_cli.py",
+        "test_the_best_is_written_in_any_language_and_what_is_lost_is_listed",
+        r"activemq|patchbay|artemis|native",
+        "each language is written by the tests of conversion; one that loses something and one that does not stay",
+    ),
+    LongTest(
+        "pipeline/test_compaction.py",
+        "test_after_a_kill_the_next_run_makes_the_lake_that_would_have_been",
+        r"looking",
+        "the protocol is killed at each step by test_head.py, without Spark",
+    ),
+    LongTest(
+        "pipeline/test_mart_set.py",
+        "test_a_run_that_is_killed_after_one_mart_leaves_the_set_before_it",
+        "",
+        "the protocol is killed at each step by test_head.py, without Spark",
+    ),
+    LongTest(
+        "pipeline/test_replay_brokers.py",
+        "test_the_rate_is_held_within_five_percent",
+        r"activemq|artemis",
+        "the rate is held before a message is given to the broker",
+    ),
+    LongTest(
+        "pipeline/test_limbo_source.py",
+        "test_a_condition_means_the_same_whether_it_is_handed_on_or_not",
+        r"NOT IN|refused%|delivery_count|given_up-<|reason = ''",
+        "on each database those conditions stay that databases compare differently",
+    ),
+    LongTest(
+        "policy/test_conversion.py",
+        "test_whatever_differs_is_listed_as_lost",
+        r"^(?!(activemq-artemis|artemis-jmsjca|jmsjca-weblogic|weblogic-patchbay|patchbay-native|native-activemq"
+        r"|artemis-activemq|jmsjca-artemis|weblogic-jmsjca|patchbay-weblogic|native-patchbay|activemq-native)$)",
+        "a product of six languages with themselves; each is read twice and written twice",
+    ),
     LongTest("test_demo.py", "test_the_demo_adds_up_on_rabbitmq", OLDER, OTHERS_SAME),
     LongTest("test_examples.py", "test_an_example_runs_on_rabbitmq", OLDER, OTHERS_SAME),
 ]
