@@ -18,7 +18,17 @@ from sqlalchemy import Connection, insert, select
 
 from ..errors import ConfigError, RedeliverError, StoreError
 from ..redaction import clean, redact, visible
-from .operation import Operation, OperationState, ask_to_cancel, ask_to_pause, now_us, person, record_end
+from .operation import (
+    DIED,
+    Operation,
+    OperationState,
+    ask_to_cancel,
+    ask_to_pause,
+    left_by_the_dead,
+    now_us,
+    person,
+    record_end,
+)
 from .store import Store
 from .tables import audits
 
@@ -188,6 +198,20 @@ def end_run(
     if is_mine:
         log_audit(entry)
     return ended
+
+
+def fail_dead_runs(store: Store, kind: str) -> None:
+    """Record as failed, with an audit row each, what runs in no process any more.
+
+    These are operations of a kind that say that they run, on this host in a process that is gone. Raises StoreError.
+    """
+    with store.writing() as connection:
+        dead = left_by_the_dead(connection, kind)
+        entries = [entry_of(record_end(connection, one.operation_id, "failed", DIED)) for one in dead]
+        for entry in entries:
+            add_audit(connection, entry)
+    for entry in entries:
+        log_audit(entry)
 
 
 def change_operation(store: Store, operation_id: str, what: Literal["pause", "cancel"], *, who: str = "") -> Operation:

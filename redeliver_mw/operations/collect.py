@@ -26,7 +26,7 @@ from ..adapter.registry import adapter_for, parse_url
 from ..dead_letters import BATCH, BrokerClient, QueueDrain
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
-from .audit import audit_refusals, end_run
+from .audit import audit_refusals, end_run, fail_dead_runs
 from .became import mark_failed_again
 from .letters import Row, Shelf, StoreRows, rows_of
 from .operation import (
@@ -121,6 +121,7 @@ def plan_collect(
     queues = queues_named(names)
     check_limit(limit, follow=follow)
     options = _options(queues, limit, follow) | {"broker": broker}
+    fail_dead_runs(store, KIND)
     return plan_without_letters(store, KIND, filter_=" ".join(options["queues"]), options=options, who=who)
 
 
@@ -218,6 +219,7 @@ class Collect:
         """Collect as `collect` does. A stop cancels what has an end, and is the end of what has none."""
         found = self._found()
         options = _options(self._queues, limit, follow)
+        fail_dead_runs(self._store, KIND)
         operation_id = begin_operation(
             self._store, KIND, filter_=" ".join(options["queues"]), options=options, total=0, who=who
         )

@@ -108,11 +108,9 @@ def begin_operation(
 ) -> str:
     """Record that an operation without frozen letters begins, and return its id, which sorts by time.
 
-    Operations of the same kind that say that they run, on this host in a process that is gone, failed. Raises
-    StoreError.
+    Raises StoreError.
     """
     with store.writing() as connection:
-        _bury_dead(connection, kind)
         return _insert(connection, kind, filter_, options, total, who, "running").operation_id
 
 
@@ -121,11 +119,9 @@ def plan_without_letters(
 ) -> Operation:
     """Record an operation without frozen letters that somebody is to run, and return it, which is `planned`.
 
-    Operations of the same kind that say that they run, on this host in a process that is gone, failed. Raises
-    StoreError.
+    Raises StoreError.
     """
     with store.writing() as connection:
-        _bury_dead(connection, kind)
         return _insert(connection, kind, filter_, options, 0, who, "planned")
 
 
@@ -464,13 +460,12 @@ def _found(connection: Connection, store: Store, operation_id: str) -> Operation
 # -- processes --------------------------------------------------------------------------------------
 
 
-def _bury_dead(connection: Connection, kind: str) -> None:
+def left_by_the_dead(connection: Connection, kind: str) -> list[Operation]:
+    """Return operations of a kind that say that they run, on this host in a process that is gone."""
     columns = operations.c
     running = select(operations).where(columns.kind == kind, columns.state == "running")
-    for row in connection.execute(running).mappings().all():
-        found = _operation(row)
-        if found.host == clean(socket.gethostname()) and has_died(found):
-            _set(connection, found.operation_id, state="failed", why=DIED, ended_us=now_us())
+    found = map(_operation, connection.execute(running).mappings().all())
+    return [one for one in found if one.host == clean(socket.gethostname()) and has_died(one)]
 
 
 def has_died(operation: Operation) -> bool:

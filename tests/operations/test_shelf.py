@@ -13,7 +13,8 @@ from sqlalchemy import func, select
 from redeliver_mw.dead_letters import copy_of, pack
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Selection, Store, page, show
-from redeliver_mw.operations.audit import end_operation
+from redeliver_mw.operations.audit import end_operation, last_entries
+from redeliver_mw.operations.collect import plan_collect
 from redeliver_mw.operations.filters.matching import matches
 from redeliver_mw.operations.filters.parser import parse_filter
 from redeliver_mw.operations.letters import Shelf, digest_of, subject_of
@@ -369,9 +370,17 @@ def test_an_operation_is_counted_with_what_it_does(store: Store) -> None:
     assert found.ended_us >= found.began_us
 
 
-def test_an_operation_whose_process_is_gone_has_failed_once_the_next_begins(store: Store) -> None:
-    begin_operation(store, "collect", filter_="", options={}, total=0)
+def test_an_operation_whose_process_is_gone_has_failed_once_the_next_is_planned(store: Store) -> None:
+    died = begin_operation(store, "collect", filter_=DLQ.name, options={}, total=0, who="ada")
     with store.writing() as connection:
         connection.execute(operations.update().values(pid=2**22 + 1))  # larger than any
-    begin_operation(store, "collect", filter_="", options={}, total=0)
-    assert sorted((one.state, one.why) for one in last_operations(store)) == [("failed", DIED), ("running", "")]
+    running = begin_operation(store, "collect", filter_="", options={}, total=0)
+    for _ in range(2):
+        plan_collect(store, [DLQ.name])
+    found = {one.operation_id: (one.state, one.why) for one in last_operations(store)}
+    assert (found[died], found[running]) == (("failed", DIED), ("running", ""))
+    [entry] = last_entries(store)
+    assert (entry.who, entry.what, entry.outcome, entry.operation_id, entry.why) == (
+        *("ada", "collect", "failure"),
+        *(died, DIED),
+    )
