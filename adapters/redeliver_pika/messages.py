@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from pika.spec import Basic
@@ -29,6 +30,7 @@ MARK = "x-opt-"  # before the names of headers that went onto a message as annot
 MARKED = (MARK + OURS).encode()
 LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
 Native = tuple[Any, Any, bytes]
+_TEXTS, _NESTED = frozenset({str}), frozenset({dict, list})
 
 
 class PikaReader:
@@ -119,9 +121,8 @@ class PikaReader:
     def pack(self, native: Native, /) -> bytes:
         """Exchange and routing key, each behind a byte that is its length, and the properties as they came."""
         method, properties, _ = native
-        names = [name.encode() for name in (method.exchange or "", method.routing_key or "")]
         raw = RawProperties.of(**vars(properties)) if not isinstance(properties, RawProperties) else properties
-        return b"".join([*(bytes([len(name)]) + name for name in names), *raw.encode()])
+        return b"".join((_packed_route(method.exchange or "", method.routing_key or ""), *raw.encode()))
 
     def unpack(self, packed: bytes, body: bytes, /) -> Native:
         exchange, rest = _short(packed)
@@ -176,10 +177,15 @@ def named(headers: Mapping[Any, Any]) -> dict[str, Any]:
 
     pika 1.4 gives them as bytes, in nested tables too.
     """
-    return {
-        name if type(name) is str else _name(name): value if type(value) is str else _named_within(value)
-        for name, value in headers.items()
-    }
+    if _TEXTS.issuperset(map(type, headers)) and _NESTED.isdisjoint(map(type, headers.values())):
+        return dict(headers)
+    return {_name(name): _named_within(value) for name, value in headers.items()}
+
+
+@lru_cache(maxsize=256)
+def _packed_route(*names: str) -> bytes:
+    """Return names as `_short` reads them. Cached, because a queue's messages have come in few ways."""
+    return b"".join(bytes([len(raw)]) + raw for raw in (name.encode() for name in names))
 
 
 def _name(name: Any) -> Any:

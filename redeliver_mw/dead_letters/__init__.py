@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .broker_client import BrokerClient
 from .details import LetterDetails, details_of, stored_text
-from .drain import BATCH, LetterStore, QueueDrain, TakenLetter
+from .drain import BATCH, LetterStore, QueueDrain, ReadLetters, TakenLetter
 from .letter import DeadLetterInfo, letter_of
 from .packed import Edits, Packed, copy_of, pack, unpack
 from .replay import Replay, missing
@@ -26,6 +26,7 @@ __all__ = [
     "LetterStore",
     "Packed",
     "QueueDrain",
+    "ReadLetters",
     "Replay",
     "ReplayReport",
     "TakenLetter",

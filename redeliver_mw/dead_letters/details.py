@@ -11,8 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..adapter.capabilities import Capabilities
 from ..errors import NotCopyable
@@ -25,8 +24,7 @@ from .letter import DeadLetterInfo, letter_of
 _ID: Final = re.compile(r"[\w.:+/=-]{1,128}", re.ASCII)  # ids that are used unchanged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterDetails:
+class LetterDetails(NamedTuple):
     """Describes a letter as it is stored.
 
     `dl_id` is the id that docs/drain.md describes, without an ordinal. `known_by` is the kind of the id (`copy`: our

@@ -3,8 +3,8 @@
 """Holds `QueueDrain`, one of several consumers that together empty a dead-letter queue.
 
 A batch of letters is first stored where it outlasts this process, and then settled. After a crash a letter is in its
-queue, or stored, or both, but never lost. Nothing here is concurrent: answers of the adapter are queued, and the one
-thread in `run` takes them off the queue.
+queue, or stored, or both, but never lost. Answers of the adapter are queued, and the one thread in `run` takes them off
+the queue. A second thread does nothing but write: while it waits for the disk, the first one reads the next letters.
 
 A process that has died cannot report whether the broker processed the settlement of a batch. So a batch is noted as
 *sure* as soon as this is known: the broker leaves at most one window of letters unsettled, so a letter beyond the
@@ -17,10 +17,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..adapter.capabilities import Capabilities
 from ..adapter.protocol import Adapter, Subscription, SupportsPause
@@ -36,14 +37,26 @@ AGAIN_AFTER = 1.0  # seconds between two questions how many letters are left
 LAST_WORDS = 10.0  # seconds for the broker to receive the last settlements
 
 
+class ReadLetters(NamedTuple):
+    """Holds letters that are ready to be stored. When `write` has returned, they outlast this process."""
+
+    letters: Sequence[Delivery]
+    write: Callable[[], None]
+
+
 class LetterStore(Protocol):
     """Stores letters. Called on the thread in `run`; an exception ends the share, and nothing is settled."""
 
-    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Store letters and return those that now outlast this process. The others stay in their queue."""
+    def read(self, generation: int, letters: Sequence[Delivery], /) -> ReadLetters:
+        """Return those of these letters that can be stored, ready to be. The others stay in their queue.
+
+        `write` is called on another thread, perhaps while further letters are read here. Letters that were read first
+        are written first, and one write ends before the next begins. An exception of a write ends the share, too.
+        Without letters, `write` is not called.
+        """
 
     def sure(self, batches: int, /) -> None:
-        """Note that the broker has taken this many more batches off its queue, in the order in which they were kept."""
+        """Note that the broker has taken this many more batches off its queue, in the order of their writes."""
 
     def lost(self) -> None:
         """Note that for the batches that are not sure the outcome will never be known."""
@@ -61,9 +74,9 @@ class TakenLetter:
 class QueueDrain:
     """Drains as an adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` at once.
 
-    At most `batch` letters are unsettled, too. With `early`, letters are stored as soon as there are so many, and the
-    broker delivers the rest of the window meanwhile. `stopped` is called regularly; the share ends when it returns
-    True. With `waits`, neither an empty queue nor a lost connection is an end: the drain waits for more letters.
+    At most `batch` letters are unsettled, too. With `early`, so many letters are stored at once, and meanwhile the rest
+    of the window is delivered and read. `stopped` is called regularly; the share ends when it returns True. With
+    `waits`, neither an empty queue nor a lost connection is an end: the drain waits for more letters.
     """
 
     def __init__(
@@ -93,7 +106,8 @@ class QueueDrain:
         self._stay: list[Delivery] = []  # unsettled until the end
         self._arrived_now, self._settled_now = 0, 0  # letters, in this generation
         self._unsure: deque[int] = deque()  # how many letters had been settled with each of the last batches
-        self._kept = 0
+        self._kept = 0  # letters that were read, and are written or about to be
+        self._writing: tuple[Future[None], Sequence[Delivery]] | None = None
         self._waited, self._ask_at = 0.0, 0.0  # seconds since a letter came; when to ask next how many are left
         self._over = False
         self._rest = ""
@@ -106,14 +120,16 @@ class QueueDrain:
         Raises BrokerError, ConfigError, and exceptions of the store. In the last case the letters that were kept
         before are settled, and no others.
         """
-        self._adapter.start(self)
-        try:
-            while not self._over:
-                self._step()
-            if self._unsure:
-                self._written.wait(LAST_WORDS)
-        finally:
-            self._adapter.close(LAST_WORDS)
+        with ThreadPoolExecutor(1, thread_name_prefix="redeliver-drain-write") as self._writer:
+            self._adapter.start(self)
+            try:
+                while not self._over:
+                    self._step()
+                self._settle_written()
+                if self._unsure:
+                    self._written.wait(LAST_WORDS)
+            finally:
+                self._adapter.close(LAST_WORDS)
         if self._unsure and self._written.is_set() and not self._broken:
             # The broker has closed the connection in order, which it does after it has processed every settlement.
             self._store.sure(len(self._unsure))
@@ -177,6 +193,7 @@ class QueueDrain:
 
     def _begin(self, generation: int) -> None:
         """Begin a generation: the broker delivers the letters in hand again, and perhaps those that are not sure."""
+        self._settle_written()  # in vain, but then they are among those that are not sure
         if self._unsure:
             self._store.lost()
         self._generation, self._broken = generation, False
@@ -195,7 +212,7 @@ class QueueDrain:
         if self._stopped():
             self._over, self._rest = True, "it was asked to stop"
             return
-        if number := self._due():
+        while number := self._due():
             self._keep(number)
         if self._kept + len(self._stay) >= self._quota:
             self._over = True
@@ -215,32 +232,46 @@ class QueueDrain:
         room = self._quota - self._kept - self._prefetch
         full = there >= self._early or there + len(self._stay) >= self._prefetch
         if full and room > 0:
-            return min(there, room)
+            return min(there, self._early, room)
         return there if self._bytes >= LARGE else 0
 
     def _keep(self, number: int) -> None:
-        """Store so many of the letters in hand, and settle them after that."""
+        """Read so many of the letters in hand, and begin to write them once those before are written."""
         hand, self._hand = self._hand[:number], self._hand[number:]
         self._bytes = sum(len(delivery.body) for delivery in self._hand)
-        kept = self._store.keep(self._generation, hand)
+        kept, write = self._store.read(self._generation, hand)
+        self._settle_written()
         if self._kept + len(self._stay) + len(hand) >= self._quota and isinstance(self._adapter, SupportsPause):
             self._adapter.rest(self._dlq, lambda: None)  # otherwise new letters would come for those settled now
         if kept:
-            self._written.clear()
-            self._adapter.settle([(delivery, "accepted") for delivery in kept], written=self._written.set)
-            self._settled_now += len(kept)
-            self._unsure.append(self._settled_now)
+            future = self._writer.submit(write)
+            self._writing = future, kept
+            future.add_done_callback(lambda done: self._inputs.put(partial(self._settle_written, done)))
         if len(kept) < len(hand):
             settled = set(map(id, kept))
             self._stay += [delivery for delivery in hand if id(delivery) not in settled]
         self._kept += len(kept)
+
+    def _settle_written(self, only: Future[None] | None = None) -> None:
+        """Wait until the letters that are being written are, and settle them. Raises what the store has raised.
+
+        `only`: do nothing if these are not the letters of this write, because they were settled already.
+        """
+        if self._writing is None or only not in (None, self._writing[0]):
+            return
+        (future, kept), self._writing = self._writing, None
+        future.result()
+        self._written.clear()
+        self._adapter.settle([(delivery, "accepted") for delivery in kept], written=self._written.set)
+        self._settled_now += len(kept)
+        self._unsure.append(self._settled_now)
 
     # -- letters that are left --------------------------------------------------------------------
 
     def _nothing_came(self) -> None:
         if self._hand:
             return self._keep(len(self._hand))
-        if self._waits and self._connected_once:
+        if self._writing is not None or (self._waits and self._connected_once):
             return
         self._waited += QUIET
         if self._waited > PATIENCE:

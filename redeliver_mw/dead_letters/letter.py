@@ -12,9 +12,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination
@@ -23,10 +22,10 @@ from .frameworks import ForeignLetter, marks_of
 
 Evidence = Literal["ours", "broker", "framework", ""]
 NO_LETTER = "no dead letter: no original destination"
+_NOBODYS = ForeignLetter(framework="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterInfo:
+class DeadLetterInfo(NamedTuple):
     """Describes one letter without its body.
 
     `source` is None if it is not known where to send the letter; see `problem`.
@@ -69,7 +68,7 @@ def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
     # not belong to this message.
     counted = evidence == "ours" or (source is not None and _text(headers, "failures_for") == source.full_name)
     own_id = _text(headers, "original_message_id") if evidence else ""
-    theirs = foreign if foreign and not counted else ForeignLetter(framework="")
+    theirs = foreign if foreign and not counted else _NOBODYS
     return DeadLetterInfo(
         id=_id(delivery, headers, capabilities, theirs.id),
         source=source,
@@ -166,7 +165,8 @@ def _number(headers: Mapping[str, Any], name: str) -> int:
 
 
 def _text(headers: Mapping[str, Any], name: str) -> str:
-    return _plain(headers.get(PREFIX + name, ""))
+    value = headers.get(PREFIX + name, "")
+    return value if type(value) is str else _plain(value)
 
 
 def _plain(value: Any) -> str:

@@ -15,15 +15,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from ..adapter.protocol import Adapter
 from ..adapter.registry import adapter_for, parse_url
-from ..dead_letters import BATCH, BrokerClient, QueueDrain
+from ..dead_letters import BrokerClient, QueueDrain, ReadLetters
 from ..errors import ConfigError, NotCopyable, RedeliverError, StoreError
 from ..message import Delivery, Destination
 from .audit import audit_refusals, end_run, fail_dead_runs
@@ -48,9 +49,10 @@ from .store import Store
 from .tables import batches, bodies, counters, headers, letters, own_headers
 
 KIND = "collect"
+BATCH = 2000  # letters that are unsettled at once: half of them are written while the others come and are read
 ENDLESS = 2**62  # letters, which no queue holds
 LOOK = 1.0  # seconds between two looks at the state of the operation
-AT_ONCE = 250  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
+AT_ONCE = 500  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
 Progress = Callable[[str, int, int | None], None]
 """Is given a queue, the letters that were taken off it, and how many there were at the start (None: no end)."""
 
@@ -344,6 +346,17 @@ class Collect:
                 forget_doubts(connection, asking.broker, empty, operation)
 
 
+class _Batch(NamedTuple):
+    """Holds what one transaction stores, and which batches it forgets because they are `sure`."""
+
+    shelf: Shelf
+    rows: Sequence[StoreRows]
+    origin: str
+    batch_id: str
+    at_us: int
+    sure: Sequence[str]
+
+
 class ShelfInStore:
     """Stores the letters of one drain: each batch in one transaction, which is durable before it is settled."""
 
@@ -361,12 +374,12 @@ class ShelfInStore:
         self._run = secrets.token_hex(8)
         self._number, self._generation = 0, 0
         self._unsure: deque[str] = deque()
-        self._sure: list[str] = []  # removed with the next batch, which saves a transaction
+        self._sure: list[str] = []  # removed with the next batch that is read, which saves a transaction
         self.collected, self.again = 0, 0
         self.reasons: Counter[str] = Counter()
 
-    def keep(self, generation: int, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Store letters and return those that can be stored. Raises StoreError; then nothing was stored."""
+    def read(self, generation: int, deliveries: Sequence[Delivery], /) -> ReadLetters:
+        """Return the letters that can be stored. Their write raises StoreError; then none of them was stored."""
         shelf = Shelf(self._adapter.broker, self._queue, self._adapter.capabilities)
         rows, kept = [], []
         at_us = now_us()
@@ -380,21 +393,13 @@ class ShelfInStore:
                 self.reasons[error.what] += 1
             else:
                 kept.append(delivery)
-        origin = f"{self._run}-{generation}"
+        sure = self._sure
+        if rows:
+            self._sure = []
         batch_id = f"{at_us:016d}-{self._run}-{self._number}"
         self._number += 1
-        again = 0
-        if rows:
-            with self._store.writing() as connection:
-                self._check(connection)  # raises if another process has taken the operation over
-                again = self._write(connection, rows, origin, batch_id, shelf, at_us)
-                count_done(connection, self._operation, len(rows) - again)
-            self._sure.clear()
-            self._unsure.append(batch_id)
-        self.collected += len(rows) - again
-        self.again += again
-        self._progress(self.collected + self.again)
-        return kept
+        batch = _Batch(shelf, rows, f"{self._run}-{generation}", batch_id, at_us, sure)
+        return ReadLetters(kept, partial(self._write, batch))
 
     def sure(self, number: int, /) -> None:
         """Note that the letters of so many batches are off their queue."""
@@ -408,21 +413,24 @@ class ShelfInStore:
         """Write what is known of the last batches. Raises StoreError."""
         if self._sure:
             with self._store.writing() as connection:
-                self._forget_sure(connection)
-            self._sure.clear()
+                _forget(connection, self._sure)
+            self._sure = []
 
-    def _write(
-        self,
-        connection: Connection,
-        rows: Sequence[StoreRows],
-        origin: str,
-        batch_id: str,
-        shelf: Shelf,
-        at_us: int,
-    ) -> int:
-        first = _take_numbers(connection, len(rows))
-        self._forget_sure(connection)
-        found = recognise(connection, rows, origin, batch_id)
+    def _write(self, batch: _Batch) -> None:
+        with self._store.writing() as connection:
+            self._check(connection)  # raises if another process has taken the operation over
+            again = self._insert(connection, batch)
+            count_done(connection, self._operation, len(batch.rows) - again)
+        self._unsure.append(batch.batch_id)
+        self.collected += len(batch.rows) - again
+        self.again += again
+        self._progress(self.collected + self.again)
+
+    def _insert(self, connection: Connection, batch: _Batch) -> int:
+        """Insert the rows of a batch, and return how many of its letters the store has already."""
+        first = _take_numbers(connection, len(batch.rows))
+        _forget(connection, batch.sure)
+        found = recognise(connection, batch.rows, batch.origin, batch.batch_id)
         for number, one in enumerate(found.new, start=first):
             one.numbered(number)
         if found.new:
@@ -431,14 +439,16 @@ class ShelfInStore:
             _insert(connection, own_headers, [row for one in found.new for row in one.own])
             _insert(connection, headers, [row for one in found.new for row in one.foreign])
             mark_failed_again(connection, (one.letter for one in found.new))
-        if any(one.letter["known_by"] != "copy" for one in rows):
-            line = {"batch_id": batch_id, "operation_id": self._operation, "origin": origin, "stored_us": at_us}
-            connection.execute(insert(batches).values(broker=shelf.broker, queue=shelf.queue.short, **line))
+        if any(one.letter["known_by"] != "copy" for one in batch.rows):
+            line = {"batch_id": batch.batch_id, "operation_id": self._operation, "origin": batch.origin}
+            where = {"broker": batch.shelf.broker, "queue": batch.shelf.queue.short}
+            connection.execute(insert(batches).values(stored_us=batch.at_us, **line, **where))
         return found.again + remove_whole(connection, found.new)
 
-    def _forget_sure(self, connection: Connection) -> None:
-        if self._sure:
-            connection.execute(delete(batches).where(batches.c.batch_id.in_(self._sure)))
+
+def _forget(connection: Connection, batch_ids: Sequence[str]) -> None:
+    if batch_ids:
+        connection.execute(delete(batches).where(batches.c.batch_id.in_(batch_ids)))
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:

@@ -15,6 +15,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+import orjson
+
 from ..adapter.capabilities import Capabilities
 from ..dead_letters import LetterDetails, Packed, details_of, pack, stored_text
 from ..message import Delivery, Destination
@@ -32,8 +34,7 @@ _SHORT_BYTES: Final = 500
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 _FEW = 100  # headers whose names are worth to be remembered
-_BEGIN_A_NUMBER = frozenset("-0123456789")  # how the text of every number begins
-_to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_DIGITS = frozenset("0123456789")  # how the text of every number ends
 
 Row = dict[str, Any]
 
@@ -123,12 +124,15 @@ def digest_of(head: bytes, body: bytes) -> str:
 
 def _letter_row(delivery: Delivery, shelf: Shelf, packed: Packed, details: LetterDetails, now_us: int) -> Row:
     info, properties = details.info, delivery.properties
-    source = None if info.source is None else clean(stored_text(str(info.source)))
+    consumed_from = str(info.source)
+    source = None if info.source is None else clean(stored_text(consumed_from))
     problem = details.problem
     if source is not None and len(source.encode()) > _SOURCE_BYTES:
         source, problem = None, problem or f"the name of its source is longer than {_SOURCE_BYTES} bytes"
     fingerprint = details.headers.get(PREFIX + "error_fingerprint") or details.info.fingerprint
-    same = hashlib.sha256(f"{details.dl_id}\0{info.source}\0{details.body_digest}".encode("utf-8", "backslashreplace"))
+    same = hashlib.sha256(
+        f"{details.dl_id}\0{consumed_from}\0{details.body_digest}".encode("utf-8", "backslashreplace")
+    )
     return {
         "base_id": details.dl_id,
         "broker": shelf.broker,
@@ -165,13 +169,13 @@ def _header_rows(delivery: Delivery, details: LetterDetails) -> tuple[Sequence[R
 
     Of names that are equal when they are cut, the first counts.
     """
-    names = tuple(details.headers)
+    names, values = tuple(details.headers), list(delivery.headers.values())
+    texts = whole = list(details.headers.values())
+    together = "".join(whole)
+    longest = TEXT_CHARS if together.isascii() else _TEXT_BYTES // 4
+    if max(map(len, whole), default=0) > longest or "\0" in together:  # seldom, and looked for fast
+        texts = [trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES) for text in whole]
     own, foreign = _places(names) if len(names) <= _FEW else _places.__wrapped__(names)
-    texts = [
-        text if len(text) <= _TEXT_BYTES // 4 and "\0" not in text else trim_utf8(clean(text)[:TEXT_CHARS], _TEXT_BYTES)
-        for text in details.headers.values()
-    ]
-    values = list(delivery.headers.values())
     rows = [{"name": name, "text": texts[at], "number": header_number(values[at])} for name, at in foreign]
     if not own:
         return (), rows
@@ -179,7 +183,7 @@ def _header_rows(delivery: Delivery, details: LetterDetails) -> tuple[Sequence[R
     numbers = {
         name: number
         for name, at in own
-        if texts[at][:1] in _BEGIN_A_NUMBER and (number := header_number(values[at])) is not None
+        if whole[at][-1:] in _DIGITS and (number := header_number(values[at])) is not None
     }
     return [{"texts": _to_json(own_texts), "numbers": _to_json(numbers) if numbers else "{}"}], rows
 
@@ -195,6 +199,10 @@ def _places(names: tuple[str, ...]) -> tuple[Sequence[tuple[str, int]], Sequence
         first.setdefault(trim_utf8(clean(name)[:NAME_CHARS], _NAME_BYTES), at)
     kept = list(first.items())[:MOST_HEADERS]
     return [one for one in kept if is_own_header(one[0])], [one for one in kept if not is_own_header(one[0])]
+
+
+def _to_json(values: Mapping[str, str | float]) -> str:
+    return orjson.dumps(values).decode()
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 
-from redeliver_mw.dead_letters import QueueDrain, TakenLetter
+from redeliver_mw.dead_letters import QueueDrain, ReadLetters, TakenLetter
 from redeliver_mw.errors import DestinationMissing
 from redeliver_mw.memory import MemoryAdapter
 from redeliver_mw.message import Delivery, Destination
@@ -21,19 +23,26 @@ PERSONALITIES = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shelf:
-    """A store with a list for each batch. `spoil` is called before a batch is kept."""
+    """A store with a list for each batch. `spoil` is called before a batch is written, `seen` when one was read."""
 
-    def __init__(self, spoil: Callable[[], None] = lambda: None, refused: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        spoil: Callable[[], None] = lambda: None,
+        refused: Sequence[bytes] = (),
+        seen: Callable[[], None] = lambda: None,
+    ) -> None:
         self.batches: list[list[bytes]] = []
         self.certain, self.unknown = 0, 0
-        self._spoil, self._refused = spoil, refused
+        self._spoil, self._refused, self._seen = spoil, refused, seen
 
-    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
-        self._spoil()
+    def read(self, generation: int, letters: Sequence[Delivery], /) -> ReadLetters:
         kept = [letter for letter in letters if letter.body not in self._refused]
-        if kept:
-            self.batches.append([letter.body for letter in kept])
-        return kept
+        self._seen()
+        return ReadLetters(kept, partial(self._write, [letter.body for letter in kept]))
+
+    def _write(self, bodies: list[bytes]) -> None:
+        self._spoil()
+        self.batches.append(bodies)
 
     def sure(self, batches: int, /) -> None:
         self.certain += batches
@@ -61,9 +70,7 @@ def bury(broker: MemoryBroker, number: int) -> list[bytes]:
     return bodies
 
 
-def share(
-    broker: MemoryBroker, shelf: Shelf, quota: int, batch: int = 10, **options: Callable[[], bool]
-) -> TakenLetter:
+def share(broker: MemoryBroker, shelf: Shelf, quota: int, batch: int = 10, **options: Any) -> TakenLetter:
     return QueueDrain(MemoryAdapter(broker), DLQ, shelf, quota=quota, batch=batch, **options).run()
 
 
@@ -111,6 +118,50 @@ def test_if_the_store_fails_the_broker_has_the_letters_again(broker: MemoryBroke
     with pytest.raises(OSError, match="No space left"):
         share(broker, shelf, 30)
     assert sorted(shelf.bodies + left(broker)) == bodies
+
+
+def test_the_next_letters_are_read_while_those_before_are_written(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 30)
+    reads = threading.Semaphore(0)
+
+    def second_is_read() -> None:
+        if not shelf.batches:
+            assert reads.acquire(timeout=30)  # of the batch that is being written
+            assert reads.acquire(timeout=30), "the next batch is read only when this one is written"
+
+    shelf = Shelf(second_is_read, seen=reads.release)
+    assert share(broker, shelf, 30, early=5) == TakenLetter(kept=30, stay=0)
+    assert (sorted(shelf.bodies), left(broker)) == (bodies, [])
+
+
+def test_nothing_is_settled_while_it_is_being_written_and_what_fails_is_given_back(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 30)
+    there: list[int] = []
+    both_read = threading.Semaphore(0)
+
+    def fails() -> None:
+        assert both_read.acquire(timeout=30)
+        assert both_read.acquire(timeout=30)
+        there.append(len(broker.everything()))
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        share(broker, Shelf(fails, seen=both_read.release), 30, early=5)
+    assert there == [30]  # the batch that was read meanwhile is not written
+    assert left(broker) == bodies
+
+
+def test_a_connection_that_is_lost_during_a_write_leaves_that_batch_in_doubt(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 30)
+
+    def cut() -> None:
+        if not shelf.batches:
+            broker.cut()
+
+    shelf = Shelf(cut)
+    share(broker, shelf, 30)
+    assert shelf.unknown == 1
+    assert sorted(set(shelf.bodies) | set(left(broker))) == bodies
 
 
 def test_what_cannot_be_kept_stays_in_its_queue(broker: MemoryBroker) -> None:

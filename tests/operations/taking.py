@@ -19,6 +19,7 @@ from redeliver_mw.operations.letters import packed_of
 from redeliver_mw.operations.operation import begin_operation
 from redeliver_mw.operations.tables import bodies, letters
 from redeliver_pika.capabilities import capabilities
+from tests.pipeline.letters import written
 
 DLQ = Destination("DLQ.orders")
 RABBITMQ = SimpleNamespace(broker="host:5672/", capabilities=capabilities("4.3.0", 131072, exact_headers=True))
@@ -33,7 +34,7 @@ def shelf(store: Store, queue: Destination = DLQ) -> ShelfInStore:
 def put(store: Store, *deliveries: Delivery, sure: bool = True, generation: int = 1) -> ShelfInStore:
     """Store these letters as one batch of a drain of its own."""
     one = shelf(store)
-    assert len(one.keep(generation, deliveries)) == len(deliveries)
+    assert len(written(one, generation, deliveries)) == len(deliveries)
     if sure:
         one.sure(1)
         one.finish()

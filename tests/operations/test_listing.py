@@ -21,7 +21,7 @@ from redeliver_mw.operations.selection import GroupKey, Selection
 from redeliver_mw.operations.sorting import SORT_KEYS, Sort, SortKey
 from redeliver_mw.operations.tables import letters
 from tests.operations.taking import put, rows, shelf
-from tests.pipeline.letters import letter
+from tests.pipeline.letters import letter, written
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 ERRORS = ["ConnectionError", "ValueError", "KeyError"]
@@ -122,7 +122,7 @@ def test_letters_that_come_while_somebody_turns_pages_move_no_letter(filled: Sto
 
 
 def test_a_page_is_of_one_state_one_queue_and_one_condition(filled: Store) -> None:
-    shelf(filled, Destination("other")).keep(1, [letter(b"x", copy_id="c1")])
+    written(shelf(filled, Destination("other")), 1, [letter(b"x", copy_id="c1")])
     assert all_pages(filled, 100, queue="other") == [["c1"]]
     with filled.writing() as connection:
         connection.execute(letters.update().where(letters.c.dl_id == "c1").values(state="archived"))

@@ -29,7 +29,7 @@ from redeliver_mw.operations.operation import (
 from redeliver_mw.operations.recognition import forget_doubts
 from redeliver_mw.operations.tables import PARTS, batches, bodies, headers, letters, operations, own_headers
 from tests.operations.taking import DLQ, RABBITMQ, ids, packed, put, rows, shelf
-from tests.pipeline.letters import DIED_US, letter
+from tests.pipeline.letters import DIED_US, letter, written
 
 # -- what is stored ---------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def test_a_letter_that_cannot_be_packed_stays_and_is_counted_with_the_reason(sto
     odd = Delivery(DLQ, 1, None, False, plain.native, reader)
     one = shelf(store)
     good = letter(b"y", copy_id="c1")
-    assert one.keep(1, [odd, good]) == [good]
+    assert written(one, 1, [odd, good]) == [good]
     assert (one.collected, dict(one.reasons)) == (
         1,
         {"messages of this adapter cannot be kept outside of their broker": 1},
@@ -194,19 +194,19 @@ def test_a_message_id_is_recognised_only_if_the_batch_may_have_come_back(store: 
 
 def test_what_came_by_the_same_subscription_cannot_have_come_back(store: Store) -> None:
     one = shelf(store)
-    one.keep(1, [letter(b"x", message_id="m1")])
-    one.keep(1, [letter(b"x", message_id="m1", redelivered=True)])
+    written(one, 1, [letter(b"x", message_id="m1")])
+    written(one, 1, [letter(b"x", message_id="m1", redelivered=True)])
     assert one.collected == 2
     one.lost()
-    one.keep(2, [letter(b"y", message_id="m2")])
-    one.keep(3, [letter(b"x", message_id="m1", redelivered=True)])
+    written(one, 2, [letter(b"y", message_id="m2")])
+    written(one, 3, [letter(b"x", message_id="m1", redelivered=True)])
     assert (one.collected, one.again) == (3, 1)
 
 
 def test_a_letter_of_another_queue_is_another_letter(store: Store) -> None:
     put(store, letter(b"x", message_id="m1"), sure=False)
     other = shelf(store, Destination("DLQ.other"))
-    other.keep(1, [letter(b"x", message_id="m1", redelivered=True)])
+    written(other, 1, [letter(b"x", message_id="m1", redelivered=True)])
     assert other.collected == 1
 
 
@@ -295,7 +295,7 @@ def test_whatever_dies_no_letter_is_missing_and_only_batches_of_the_dead_are_the
                 break
             fate = chance.choice(["lives", "lives", "dies settled", "dies stored", "dies before"])
             if fate != "dies before":
-                consumer.keep(1, [delivery(*one) for one in batch])
+                written(consumer, 1, [delivery(*one) for one in batch])
             if fate in ("dies before", "dies stored"):
                 deaths, in_batches = deaths + 1, in_batches + len(batch)
                 batch = [(kind, number, True) for kind, number, _ in batch]

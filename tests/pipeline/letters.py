@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 from pika.spec import Basic
 
+from redeliver_mw.dead_letters import LetterStore
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.pipeline import Lake
 from redeliver_mw.pipeline.draining.commit import gather
@@ -59,6 +60,14 @@ def run(name: str = "run", *, owner: str = "lake", broker: str = "host:5672/") -
     return DrainRun(name, broker, DLQ, RABBITMQ, owner)
 
 
+def written(store: LetterStore, generation: int, letters: Sequence[Delivery]) -> Sequence[Delivery]:
+    """Store letters, as a drain does on its two threads, and return those that were stored."""
+    kept, write = store.read(generation, letters)
+    if kept:
+        write()
+    return kept
+
+
 class Task:
     """A task's hand: what it stages, and of how many batches it is sure."""
 
@@ -67,7 +76,7 @@ class Task:
         self.stage = StagingArea(lake.root, lambda: run(name, owner=owner), number, folder)
 
     def keep(self, *letters: Delivery, generation: int = 1, sure: bool = False) -> StagedBatch:
-        assert len(self.stage.keep(generation, letters)) == len(letters)
+        assert len(written(self.stage, generation, letters)) == len(letters)
         if sure:
             self.stage.sure(1)
         return self.stage.written[-1]

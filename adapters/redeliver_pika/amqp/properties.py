@@ -55,9 +55,10 @@ class RawProperties(BasicProperties):
         # Called only for what the instance does not have yet. What was set before the first look stays.
         if name not in _FIELDS or self.raw is None:
             raise AttributeError(name)
-        for field, value in _decode(self.raw).items():
-            self.__dict__.setdefault(field, value)
-        return self.__dict__[name]
+        found = _decode(self.raw)
+        found.update(self.__dict__)
+        self.__dict__.update(found)
+        return found[name]
 
     def decode(self, encoded: bytes, offset: int = 0) -> "RawProperties":
         """Replace all properties by the encoded ones, as pika's method does."""

@@ -58,13 +58,15 @@ def encode_table(mapping: dict[str, object], *, non_finite: bool = False) -> byt
 
 def _read_table(data: bytes, at: int, depth: int) -> tuple[dict[str, object], int]:
     start, end = _span(data, at)
-    at, count, table = start, 0, dict[str, object]()
+    at, count, name, length_at = start, 0, _name, LENGTH.unpack_from
+    table: dict[str, object] = {}
     while at < end:
         key_end = at + 1 + data[at]
-        key = _name(data[at + 1 : key_end])
+        key = name(data[at + 1 : key_end])
         if data[key_end] == 0x53:  # S: most values are texts
             text_start = key_end + 5
-            at = text_start + LENGTH.unpack_from(data, key_end + 1)[0]
+            (size,) = length_at(data, key_end + 1)
+            at = text_start + size
             if at > end:
                 _span(data, key_end + 1)
             try:

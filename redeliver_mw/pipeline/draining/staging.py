@@ -22,8 +22,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
+from ...dead_letters import ReadLetters
 from ...errors import NotCopyable
 from ...message import Delivery
 from ..files import Files, files_at
@@ -177,17 +179,15 @@ class StagingArea:
         self._attempt = secrets.token_hex(4)
         self._unsure: deque[StagedBatch] = deque()
 
-    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Write letters to a file. Raises OSError if the disk refuses them."""
+    def read(self, generation: int, letters: Sequence[Delivery], /) -> ReadLetters:
+        """Return letters that can be written to a file. The write raises OSError if the disk refuses them."""
         run = self._ask_run()
         rows, kept = LetterRows(run), []
         for letter in letters:
             with suppress(NotCopyable):
                 rows.add(letter)
                 kept.append(letter)
-        if kept:
-            self._write(run.run, generation, rows, len(kept))
-        return kept
+        return ReadLetters(kept, partial(self._write, run.run, generation, rows, len(kept)))
 
     def sure(self, batches: int, /) -> None:
         for _ in range(batches):

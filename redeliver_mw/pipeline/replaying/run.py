@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...adapter.protocol import Adapter
 from ...adapter.registry import adapter_for
-from ...dead_letters import BrokerClient, QueueDrain
+from ...dead_letters import BrokerClient, QueueDrain, ReadLetters
 from ...dead_letters.sending.limits import JUDGED, too_many
 from ...dead_letters.sending.queue_watch import CanarySeen, QueueWatch
 from ...errors import NotCopyable, RedeliverError
@@ -291,11 +291,12 @@ class _Originals:
             if found := _ORDINAL.fullmatch(dl_id):
                 self._alike.setdefault(found[1], []).append(dl_id)
 
-    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
+    def read(self, generation: int, letters: Sequence[Delivery], /) -> ReadLetters:
         rows = LetterRows(run_of(self._adapter, "", self._queue, "broker"))
         readable = [letter for letter in letters if self._add(rows, letter)]
         known = rows.table().select(["dl_id", "body_sha256", "known_by"]).to_pylist()
-        return [letter for letter, row in zip(readable, known, strict=True) if self._taken(**row)]
+        kept = [letter for letter, row in zip(readable, known, strict=True) if self._taken(**row)]
+        return ReadLetters(kept, lambda: None)  # its target has stored each
 
     def sure(self, batches: int, /) -> None:
         pass
