@@ -43,7 +43,12 @@ def peek(url: str, queue: Destination, lake: str | os.PathLike[str], batch: int)
         base = current(place.files)
         run = run_after(base.head.generation)
         stage = StagingArea(place.root, lambda: run_of(adapter, run, queue, BROKER), 0, LOOKED)
-        kept = sum(len(stage.keep(0, letters[at : at + batch])) for at in range(0, len(letters), batch))
+        kept = 0
+        for at in range(0, len(letters), batch):
+            some, write = stage.read(0, letters[at : at + batch])
+            if some:
+                write()
+                kept += len(some)
         gathered = gather_looked(place, stage.written, base)
         place.files.remove(f"{LOOKED}/{run}")
     first = earlier.letters if earlier else 0
