@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collects dead letters: moves them from their queues into the store.
 
-A batch of letters is committed in the store before it is settled. After the death of the process at any moment a letter
-is in its queue, in the store, or in both; when it comes again, it is recognised. See `recognition`.
+A batch of letters is committed in the store before it is settled, and the next one is read meanwhile. After the death
+of the process at any moment a letter is in its queue, in the store, or in both; when it comes again, it is recognised.
+See `recognition`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ ENDLESS = 2**62  # letters, which no queue holds
 LOOK = 1.0  # seconds between two looks at the state of the operation
 AT_ONCE = 500  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
 Progress = Callable[[str, int, int | None], None]
-"""Is given a queue, the letters that were taken off it, and how many there were at the start (None: no end)."""
+"""Is given a queue, the letters that were stored, and how many there were at the start (None: no end).
+
+Called on another thread than `collect`; of one queue never twice at a time.
+"""
 
 
 @dataclass(frozen=True, slots=True)

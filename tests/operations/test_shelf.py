@@ -129,6 +129,27 @@ def test_headers_that_no_index_takes_are_cut_and_exact_in_the_letter(store: Stor
     assert found["nul"] == "a\\x00b"
 
 
+@pytest.mark.parametrize("others", [{}, {"theirs": "é"}, {"theirs": "a\x00b"}, {"theirs": "x" * 5000}])
+def test_each_text_is_cut_by_its_own_length_whatever_stands_beside_it(store: Store, others: dict[str, str]) -> None:
+    texts = {
+        "redeliver_short": "x",
+        "redeliver_long": "x" * 1000,
+        "redeliver_longer": "x" * 1001,
+        "redeliver_wide": "é" * 600,
+        "redeliver_wider": "😀" * 501,
+        "redeliver_number": "1." + "0" * 1200,
+    }
+    put(store, letter(b"x", texts | others, copy_id="c1"))
+    found = show(store, "c1").headers
+    assert {name: found[name] for name in texts} == texts | {
+        "redeliver_longer": "x" * 1000,
+        "redeliver_wider": "😀" * 499 + "…",
+        "redeliver_number": "1." + "0" * 998,
+    }
+    [one] = rows(store, select(own_headers.c.numbers))
+    assert one.numbers["redeliver_number"] == 1
+
+
 def test_a_source_that_is_too_long_to_be_listed_is_a_problem_and_the_letter_is_exact(store: Store) -> None:
     given = letter(b"x", {"redeliver_original_destination": "q" * 3000}, copy_id="c1")
     put(store, given)
