@@ -16,12 +16,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Dialect, Table, delete, insert, select, update
 
 from ..adapter.protocol import Adapter
 from ..adapter.registry import adapter_for, parse_url
@@ -53,7 +53,8 @@ KIND = "collect"
 BATCH = 2000  # letters that are unsettled at once: half of them are written while the others come and are read
 ENDLESS = 2**62  # letters, which no queue holds
 LOOK = 1.0  # seconds between two looks at the state of the operation
-AT_ONCE = 500  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
+AT_ONCE = 1000  # rows that SQLite gets in one statement; each number of rows would be a statement to keep in memory
+MOST_VALUES = 32_766  # that SQLite takes with one statement, unless it was built to take more
 Progress = Callable[[str, int, int | None], None]
 """Is given a queue, the letters that were stored, and how many there were at the start (None: no end).
 
@@ -464,18 +465,31 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     """
     if not rows:
         return
-    compiled = insert(table).compile(dialect=connection.dialect)
-    places = compiled.positiontup
-    if places is None:  # the driver takes values by name
-        connection.exec_driver_sql(str(compiled), rows)
+    statement, many, places = _insertion(table, connection.dialect)
+    if not places:  # the driver takes values by name
+        connection.exec_driver_sql(statement, rows)
         return
-    statement, values = str(compiled), list(map(itemgetter(*places), rows))
-    whole = len(values) - len(values) % AT_ONCE
-    many = statement + f", ({', '.join('?' * len(places))})" * (AT_ONCE - 1)
-    for at in range(0, whole, AT_ONCE):
-        connection.exec_driver_sql(many, tuple(chain.from_iterable(values[at : at + AT_ONCE])))
+    values = list(map(itemgetter(*places), rows))
+    at_once = _at_once(places)
+    whole = len(values) - len(values) % at_once
+    for at in range(0, whole, at_once):
+        connection.exec_driver_sql(many, tuple(chain.from_iterable(values[at : at + at_once])))
     if whole < len(values):
         connection.exec_driver_sql(statement, values[whole:])
+
+
+@lru_cache(maxsize=32)
+def _insertion(table: Table, dialect: Dialect) -> tuple[str, str, Sequence[str]]:
+    """Return what inserts one row and what inserts many, and the columns in order. Cached for the next batch."""
+    compiled = insert(table).compile(dialect=dialect)
+    statement, places = str(compiled), compiled.positiontup or []
+    if not places:
+        return statement, "", places
+    return statement, statement + f", ({', '.join('?' * len(places))})" * (_at_once(places) - 1), places
+
+
+def _at_once(places: Sequence[str]) -> int:
+    return min(AT_ONCE, MOST_VALUES // len(places))
 
 
 def _take_numbers(connection: Connection, number: int) -> int:

@@ -14,7 +14,7 @@ from redeliver_mw.dead_letters import copy_of, pack
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.operations import Selection, Store, page, show
 from redeliver_mw.operations.audit import end_operation, last_entries
-from redeliver_mw.operations.collect import plan_collect
+from redeliver_mw.operations.collect import AT_ONCE, plan_collect
 from redeliver_mw.operations.filters.matching import matches
 from redeliver_mw.operations.filters.parser import parse_filter
 from redeliver_mw.operations.letters import Shelf, digest_of, subject_of
@@ -127,6 +127,17 @@ def test_headers_that_no_index_takes_are_cut_and_exact_in_the_letter(store: Stor
     assert len(found) == 1000
     assert found[text[:50]] == text[:499] + "…"
     assert found["nul"] == "a\\x00b"
+
+
+def test_a_batch_of_more_letters_than_one_statement_takes_is_stored_once_whenever_it_comes(store: Store) -> None:
+    number = AT_ONCE + 5
+    given = [letter(b"%d" % n, {"n": n}, copy_id=f"c{n:04}") for n in range(number)]
+    put(store, *given)
+    again = put(store, *given)
+    assert (again.collected, again.again) == (0, number)
+    assert packed(store) == [pack(one) for one in given]
+    numbers = select(headers.c.number).where(headers.c.name == "n").order_by(headers.c.letter_id)
+    assert [found.number for found in rows(store, numbers)] == [*range(number)]
 
 
 @pytest.mark.parametrize("others", [{}, {"theirs": "é"}, {"theirs": "a\x00b"}, {"theirs": "x" * 5000}])

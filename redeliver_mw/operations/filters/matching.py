@@ -36,7 +36,7 @@ from .model import (
 )
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-_BEGIN_A_NUMBER = frozenset("-0123456789")  # looked at first, which is faster
+_BEGIN_A_NUMBER = frozenset("-0123456789")  # a look at this comes first, because it is faster
 _COLUMNS = tuple({field.column for field in FIELDS.values()})
 TESTS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -104,8 +104,7 @@ def header_number(value: Any) -> float | None:
     if isinstance(value, str):
         if value[:1] not in _BEGIN_A_NUMBER or NUMBER.fullmatch(value) is None:
             return None
-        value = float(value)
-    if value is None or isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    elif value is None or isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
         number = float(value)
