@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redeliver_mw.dead_letters.sending.rate_limit import SLACK, RateLimit
@@ -68,6 +68,7 @@ def test_a_share_is_a_fraction_or_percent(given: float | str, share: float) -> N
 
 
 @given(st.floats(0.5, 5000), st.lists(st.floats(0, 3), max_size=60))
+@example(1.75, [0.0, 0.5, 0.75])
 def test_a_rate_is_never_exceeded_and_is_kept_up_after_short_stalls(rate: float, stalls: list[float]) -> None:
     """Whatever the time between two asks: after t seconds at most rate * t have gone, and one more."""
     now = 100.0

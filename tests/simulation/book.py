@@ -59,6 +59,7 @@ class Message:
     running: int = 0
     unsettled: bool = False  # a handler has had it, and its broker does not know the end
     publishes: int = 0  # that are not answered
+    doubted: bool = False  # the last of them was never answered, and only we here know that it is nowhere
     rests: dict[int, Rest] = field(default_factory=dict)  # by F
     begun_at: dict[int, int] = field(default_factory=dict)  # F -> runs
 
@@ -202,6 +203,7 @@ class Book:
         if (m := self.messages.get(name)) is None:
             return
         m.publishes -= 1
+        m.doubted = verdict == "silent"
         if verdict == "silent" and not nowhere:
             self.expose(m, "its copy may be there or not")
 
@@ -235,12 +237,16 @@ class Book:
     # -- faults -------------------------------------------------------------------------------------------------
 
     def connection_lost(self) -> None:
-        """Results and settles of this instant may be lost; what only rests is not."""
+        """Results and settles of this instant may be lost; what only rests is not.
+
+        A message without an id whose copy may be there is not recognised, and begins at no failures.
+        """
         places = self.world.all_places()
         for name, m in self.messages.items():
             moved = m.handled or m.ended
             twice = len(places.get(name, ())) > 1
-            if m.running or m.publishes or twice or (m.unsettled and moved):
+            unknown = m.doubted and not m.letter.has_id
+            if m.running or m.publishes or twice or unknown or (m.unsettled and moved):
                 self.expose(m, "the connection is lost", places.get(name, ()))
 
     def process_lost(self, suspects: Collection[str]) -> None:

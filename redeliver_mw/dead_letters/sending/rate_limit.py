@@ -12,7 +12,10 @@ SLACK: Final = 1.0  # seconds that a publisher may be late and catch up, after a
 
 
 class RateLimit:
-    """Allows at most `rate` messages per second (None: no limit), and at most `SLACK` seconds' worth at once."""
+    """Allows at most `rate` messages per second (None: no limit).
+
+    At once, at most those of `SLACK` seconds and one more.
+    """
 
     def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock
@@ -24,7 +27,7 @@ class RateLimit:
         if self._rate is None:
             return 0.0
         now = self._clock()
-        most = max(1.0, self._rate * SLACK)
+        most = 1.0 + self._rate * SLACK  # so that a part of a message is not lost after a stall
         since = now if self._at is None else self._at
         self._tokens = min(most, self._tokens + (now - since) * self._rate)
         self._at = now
