@@ -351,7 +351,7 @@ class Collect:
                 forget_doubts(connection, asking.broker, empty, operation)
 
 
-class _Batch(NamedTuple):
+class _BatchToStore(NamedTuple):
     """Holds what one transaction stores, and which batches it forgets because they are `sure`."""
 
     shelf: Shelf
@@ -403,7 +403,7 @@ class ShelfInStore:
             self._sure = []
         batch_id = f"{at_us:016d}-{self._run}-{self._number}"
         self._number += 1
-        batch = _Batch(shelf, rows, f"{self._run}-{generation}", batch_id, at_us, sure)
+        batch = _BatchToStore(shelf, rows, f"{self._run}-{generation}", batch_id, at_us, sure)
         return ReadLetters(kept, partial(self._write, batch))
 
     def sure(self, number: int, /) -> None:
@@ -421,7 +421,7 @@ class ShelfInStore:
                 _forget(connection, self._sure)
             self._sure = []
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: _BatchToStore) -> None:
         with self._store.writing() as connection:
             self._check(connection)  # raises if another process has taken the operation over
             again = self._insert(connection, batch)
@@ -431,7 +431,7 @@ class ShelfInStore:
         self.again += again
         self._progress(self.collected + self.again)
 
-    def _insert(self, connection: Connection, batch: _Batch) -> int:
+    def _insert(self, connection: Connection, batch: _BatchToStore) -> int:
         """Insert the rows of a batch, and return how many of its letters the store has already."""
         first = _take_numbers(connection, len(batch.rows))
         _forget(connection, batch.sure)

@@ -126,7 +126,7 @@ def test_the_store_holds_no_token(shared: Served, made: tuple[Store, str]) -> No
     store, text = made
     with store.reading() as connection:
         rows = connection.execute(tokens.select()).all()
-    secret = text.rpartition("_")[2]
+    secret = text.split("_", 2)[2]  # the secret itself may have one
     assert secret not in str(rows)
     assert text not in str(rows)
 
