@@ -24,7 +24,7 @@ from .operation import (
     OperationState,
     ask_to_cancel,
     ask_to_pause,
-    left_by_the_dead,
+    runs_of_dead_processes,
     now_us,
     person,
     record_end,
@@ -206,7 +206,7 @@ def fail_dead_runs(store: Store, kind: str) -> None:
     These are operations of a kind that say that they run, on this host in a process that is gone. Raises StoreError.
     """
     with store.writing() as connection:
-        dead = left_by_the_dead(connection, kind)
+        dead = runs_of_dead_processes(connection, kind)
         entries = [entry_of(record_end(connection, one.operation_id, "failed", DIED)) for one in dead]
         for entry in entries:
             add_audit(connection, entry)

@@ -460,7 +460,7 @@ def _found(connection: Connection, store: Store, operation_id: str) -> Operation
 # -- processes --------------------------------------------------------------------------------------
 
 
-def left_by_the_dead(connection: Connection, kind: str) -> list[Operation]:
+def runs_of_dead_processes(connection: Connection, kind: str) -> list[Operation]:
     """Return operations of a kind that say that they run, on this host in a process that is gone."""
     columns = operations.c
     running = select(operations).where(columns.kind == kind, columns.state == "running")

@@ -59,7 +59,7 @@ class Message:
     running: int = 0
     unsettled: bool = False  # a handler has had it, and its broker does not know the end
     publishes: int = 0  # that are not answered
-    doubted: bool = False  # the last of them was never answered, and only we here know that it is nowhere
+    doubted: bool = False  # its last copy got no answer, and no interceptor can know that it is nowhere
     rests: dict[int, Rest] = field(default_factory=dict)  # by F
     begun_at: dict[int, int] = field(default_factory=dict)  # F -> runs
 
