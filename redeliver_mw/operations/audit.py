@@ -24,10 +24,10 @@ from .operation import (
     OperationState,
     ask_to_cancel,
     ask_to_pause,
-    runs_of_dead_processes,
     now_us,
     person,
     record_end,
+    runs_of_dead_processes,
 )
 from .store import Store
 from .tables import audits
