@@ -41,7 +41,12 @@ _COUNTED: Final[Mapping[LetterOutcome, str]] = {
     "skipped": "skipped",
     "in doubt": "failed",
 }
-_OPEN: Final = ("planned", "running", "paused", "failed")  # states from which an operation can still be run
+_OPEN: Final[Sequence[OperationState]] = (
+    "planned",
+    "running",
+    "paused",
+    "failed",
+)  # states from which an operation can still be run
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +178,15 @@ def take_operation(store: Store, operation_id: str) -> Operation:
 
 def require_open(operation: Operation, store: Store) -> None:
     """Raise StoreError if an operation is over, so that it cannot be run."""
-    if operation.state not in _OPEN:
+    _require(_OPEN, operation, store, "Plan a new one")
+
+
+def _require(states: Sequence[OperationState], operation: Operation, store: Store, cure: str) -> None:
+    if operation.state not in states:
         raise StoreError(
             f"operation {operation.operation_id} is {operation.state}",
             where=store.where,
-            cure="Plan a new one",
+            cure=cure,
             code="operation-over",
         )
 
@@ -422,13 +431,7 @@ def _ask(
     connection: Connection, store: Store, operation_id: str, states: Sequence[OperationState], state: OperationState
 ) -> Operation:
     found = _found(connection, store, operation_id)
-    if found.state not in states:
-        raise StoreError(
-            f"operation {found.operation_id} is {found.state}",
-            where=store.where,
-            cure="Look at it with `redeliver dead operations`",
-            code="operation-over",
-        )
+    _require(states, found, store, "Look at it with `redeliver dead operations`")
     _set(connection, found.operation_id, state=state, ended_us=None if state == "paused" else now_us())
     return read_operation(connection, found.operation_id)
 
