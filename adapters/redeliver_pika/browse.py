@@ -16,22 +16,16 @@ from redeliver_pika.messages import delivery_of
 def browse(
     connection: Any, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
 ) -> None:
-    """Up to `limit` messages, oldest first; all are held unsettled until the end and given back at once.
+    """Answer up to `limit` messages, oldest first; all are held unsettled until the end and given back at once.
 
-    They come back marked as redelivered. Generation -1: none of them can be settled. Without an open
-    `connection` the answer says so.
+    They come back marked as redelivered, and are back before the answer is given. Generation -1: none of them can be
+    settled. Without an open `connection` the answer says so.
     """
     if connection is None or not connection.is_open:
         answer(BrokerError("there is no connection just now", code="connection-lost"))
         return
     found: list[Delivery] = []
-    done = False
-
-    def finish(outcome: Sequence[Delivery] | RedeliverError) -> None:
-        nonlocal done
-        if not done:
-            done = True
-            answer(outcome)
+    given_back = False
 
     def step(channel: Any) -> None:
         if len(found) >= limit:
@@ -44,15 +38,21 @@ def browse(
         step(channel)
 
     def give_back(channel: Any) -> None:
+        nonlocal given_back
+        given_back = True
         if found:
             channel.basic_nack(0, multiple=True, requeue=True)
         channel.close()
-        finish(found)
+
+    def closed(channel: Any, why: Exception) -> None:
+        """Answer. The broker confirms the end of a channel after it has taken the nack."""
+        if given_back:
+            answer(found)
+        else:
+            answer(BrokerError(f"{source} cannot be browsed: {why}", code="browse-failed"))
 
     def opened(channel: Any) -> None:
-        channel.add_on_close_callback(
-            lambda _, why: finish(BrokerError(f"{source} cannot be browsed: {why}", code="browse-failed"))
-        )
+        channel.add_on_close_callback(closed)
         channel.add_callback(lambda _: give_back(channel), [_get_empty()])
         step(channel)
 

@@ -94,6 +94,7 @@ class Runner:
         self._lock, self._idle = self._dispatcher.lock, self._dispatcher.idle
         self._live: set[int] = set()
         self.running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
+        self._ending: set[Delivery] = set()  # out of `running`, and not yet settled: a stop waits for these, too
         self._send_rules = SendRules(adapter.capabilities, limbo is not None)
         self._jmsjca = JmsjcaProperties()
         # None unless a sink wants to know
@@ -228,8 +229,9 @@ class Runner:
                 self._run_begins(delivery)
             return True
         # Looked at only now, so that a loss in between finds it in `running` and not on its way there.
-        if not self._claim(delivery) or delivery.known:
-            self.feed(NotRun(delivery, self._clock.now()))
+        with self._lock:
+            if not self._claim(delivery) or delivery.known:
+                self.feed(NotRun(delivery, self._clock.now()))
         self._is_over(delivery)
         return False
 
@@ -263,6 +265,16 @@ class Runner:
         if sends:
             self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
+        self._ending.add(delivery)
+        try:
+            self._handled_well(delivery)
+        finally:
+            self._ending.discard(delivery)
+        if self.stopping:
+            self._nudge()
+
+    def _handled_well(self, delivery: Delivery) -> None:
+        """Settle a delivery whose handler has returned; one with a past is the interceptor's."""
         since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else UNTIMED
         if since is not None and not delivery.known:
             if self._healthy_run_ended is not None:
@@ -281,8 +293,6 @@ class Runner:
             if self._run_ended is not None:
                 self._run_ended(delivery, None, at, ran)
             self.feed(HandlerSucceeded(delivery, at, ran))
-        if self.stopping:
-            self._nudge()
 
     def _record_healthy(self, delivery: Delivery, at: Moment, ran: float) -> None:
         if self._handled is not None:
@@ -322,13 +332,14 @@ class Runner:
             self.feed(HandlerFailed(delivery, cause, failure, at, self._rng.random(), ran, undecodable, counted))
 
     def cancelled(self, delivery: Delivery, /) -> None:
-        self.running.pop(delivery, None)
         if self._run_cancelled is not None and delivery.outbox not in (None, CLOSED):  # its run had begun
             self._run_cancelled(delivery)
         delivery.outbox = CLOSED
         if self._jmsjca.begun:
             self._jmsjca.ended(delivery)
-        self.feed(NotRun(delivery, self._clock.now()))
+        with self._lock:
+            self.running.pop(delivery, None)
+            self.feed(NotRun(delivery, self._clock.now()))
         self._is_over(delivery)
 
     # -- stopping ---------------------------------------------------------------------
@@ -363,7 +374,7 @@ class Runner:
     @property
     def busy(self) -> int:
         """Return how many deliveries are in a handler, or wait for an answer of the broker."""
-        return len(self.running) + self._interceptor.waiting_for_answers
+        return len({*list(self.running), *self._ending.copy()}) + self._interceptor.waiting_for_answers
 
     def _nudge(self) -> None:
         with self._lock:

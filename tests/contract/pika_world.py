@@ -29,7 +29,7 @@ from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
 SETTLEMENTS = (b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x78")  # the frames basic.ack and basic.nack begin so
-SEASON = 10.5  # seconds until a quorum queue survives a kill of its broker
+SEASON = 12.5  # seconds: a quorum queue survives a kill of its broker after 10, and its marker is gone after 12
 PROPERTIES = (
     "content_type",
     "content_encoding",

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from typing import Any
 
 import pytest
 
@@ -64,3 +66,29 @@ def test_a_coroutine_that_a_stop_cancels_leaves_its_message_to_the_broker() -> N
         assert report.unsettled == 1
         assert session.depth("orders") == 1
         assert session.depth("DLQ.orders") == 0
+
+
+def test_a_stop_waits_for_the_settlement_of_a_handler_that_has_just_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is held between the end of its handler and its settlement, until a stop would be over."""
+    app = App("memory://stopped-before-the-settlement")
+    app.handler("orders")(nothing)
+    reports = []
+    stop = threading.Thread(target=lambda: reports.append(app.stop(timeout=30.0)))
+    with connect("memory://stopped-before-the-settlement") as session:
+        app.start()
+        assert app._engine is not None
+        adapter = app._engine.adapter
+        settle = adapter.settle
+
+        def settle_late(*arguments: Any, **more: Any) -> None:
+            stop.start()
+            stop.join(0.3)  # it ends at once if it does not wait for us
+            settle(*arguments, **more)
+
+        monkeypatch.setattr(adapter, "settle", settle_late)
+        session.publish("orders", b"one lamp")
+        while stop.ident is None:
+            time.sleep(0.01)
+        stop.join(30)
+        assert [report.unsettled for report in reports] == [0]
+        assert session.depth("orders") == 0

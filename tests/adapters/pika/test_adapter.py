@@ -15,6 +15,7 @@ import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.journal.records import AttemptRecord
+from redeliver_mw.session import connect
 from tests.bench.rabbitmq import parameters
 from tests.brokers import Broker
 
@@ -158,3 +159,16 @@ def test_stopping_does_not_count_what_was_only_prefetched_towards_the_queues_own
         while (ready := channel.queue_declare("limited", passive=True).method.message_count) < 5:
             channel.connection.sleep(0.1)  # what was given back is on its way
         assert ready == 5
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_messages_that_were_browsed_are_back_before_the_browser_has_its_answer(kind: str, rabbitmq43: Broker) -> None:
+    with queue_on(rabbitmq43, "browsed", kind) as channel, connect(rabbitmq43.url) as session:
+        for n in range(40):
+            channel.basic_publish("", "browsed", b"%d" % n, pika.BasicProperties(delivery_mode=2))
+        for n in range(40):
+            assert len(session.browse("browsed")) == 40 - n
+            method, _, _ = channel.basic_get("browsed")
+            assert method is not None, f"round {n}"
+            channel.basic_ack(method.delivery_tag)
+            channel.queue_declare("browsed", passive=True)  # the ack is with the broker
