@@ -267,13 +267,13 @@ class Runner:
             return self._nudge() if self.stopping else None
         self._ending.add(delivery)
         try:
-            self._handled_well(delivery)
+            self._succeeded(delivery)
         finally:
             self._ending.discard(delivery)
         if self.stopping:
             self._nudge()
 
-    def _handled_well(self, delivery: Delivery) -> None:
+    def _succeeded(self, delivery: Delivery) -> None:
         """Settle a delivery whose handler has returned; one with a past is the interceptor's."""
         since, at = self.running.pop(delivery, None), self._clock.now() if self._timed else UNTIMED
         if since is not None and not delivery.known:
