@@ -41,6 +41,7 @@ from tests.brokers.pytest_support import (
     rabbitmq43,
     rabbitmq310,
 )
+from tests.files_of_a_stage import holds_none, may_use_brokers
 from tests.long_tests import longest_first, mark
 from tests.processor_time import ProcessorTime
 from tests.storage.databases import file, postgres, url
@@ -78,6 +79,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ProcessorTime())
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file that holds no test of this stage."""
+    if not (config.option.markexpr and collection_path.match("test_*.py")):
+        return None
+    return holds_none(collection_path.read_text(), config.option.markexpr, FIXTURES) or None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector away from the tests, which stay to the end: it takes a sixth of the collection."""
@@ -99,10 +107,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark a test `broker` that asks for a real one, and `long` where it is left to `make test-all`."""
     tests = Path(__file__).parent.as_posix()
     longest_first(items, tests)
+    on_brokers: set[Path] = set()
     for item in items:
         mark(item, tests)
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
+        if item.get_closest_marker("broker") and item.path not in on_brokers:
+            assert may_use_brokers(item.path.read_text(), FIXTURES), f"{item.path} names neither the mark nor a fixture"
+            on_brokers.add(item.path)
 
 
 @pytest.fixture(autouse=True)

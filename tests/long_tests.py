@@ -490,6 +490,8 @@ LONG = [
     LongTest("test_examples.py", "test_an_example_runs_on_rabbitmq", OLDER, OTHERS_SAME),
 ]
 
+_LONG_BY_FILE = {file: [row for row in LONG if row.file == file] for file in {row.file for row in LONG}}
+
 
 def mark(item: pytest.Item, tests: str) -> None:
     """Mark a collected test `long` or `slow` if a row names it. `tests` is the path of the folder of all tests."""
@@ -498,7 +500,7 @@ def mark(item: pytest.Item, tests: str) -> None:
         parameters = item.callspec.id if hasattr(item, "callspec") else ""
         if file in SLOW:
             item.add_marker("slow")
-        if any(row.covers(file, item.originalname, parameters) for row in LONG):
+        if any(row.covers(file, item.originalname, parameters) for row in _LONG_BY_FILE.get(file, ())):
             item.add_marker("long")
 
 

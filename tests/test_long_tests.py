@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files_of_a_stage import holds_none
 from tests.long_tests import FIRST, LONG, SLOW, LongTest
 
 TESTS = Path(__file__).parent
@@ -42,3 +43,22 @@ def test_every_test_on_spark_is_where_make_spark_tests_looks_for_it() -> None:
     marked = [path for path in TESTS.rglob("*.py") if re.search(r"^.*mark\.spark\b", path.read_text(), re.MULTILINE)]
     elsewhere = [path for path in marked if not any(path == one or one in path.parents for one in looked_for)]
     assert elsewhere == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "broker"),
+    [
+        ("pytestmark = pytest.mark.broker\n", True, False),
+        ("pytestmark = [pytest.mark.broker, pytest.mark.slow]\n", True, False),
+        ("pytestmark = [pytest.mark.spark, pytest.mark.slow]\n", True, True),
+        ("@pytest.mark.broker\ndef test_a(): ...\ndef test_b(): ...\n", False, False),
+        ("def test_a(rabbitmq43): ...\ndef test_b(): ...\n", False, False),
+        ("def test_a(rabbitmq43_policy): ...\n", False, True),
+    ],
+)
+def test_a_file_is_left_out_only_where_no_test_of_it_is_of_that_stage(text: str, unit: bool, broker: bool) -> None:
+    fixtures = {"rabbitmq43", "artemis244"}
+    assert holds_none(text, "not broker and not spark and not long", fixtures) == unit
+    assert holds_none(text, "broker and not spark and not long", fixtures) == broker
+    assert not holds_none(text, "long", fixtures)
+    assert not holds_none(text, "broker or long", fixtures)

@@ -19,7 +19,7 @@ from .run import failures_in, tell
 from .shrink import smaller
 
 CHUNK = 100
-TOLD_EVERY = 20_000  # histories, where there is no terminal for a bar
+TOLD_EVERY = 60.0  # seconds, where there is no terminal for a bar
 
 
 def main() -> int:
@@ -52,15 +52,17 @@ def _one(seed: int, *, limbos: bool, whole: bool) -> int:
 
 def _many(first: int, number: int, workers: int, *, limbos: bool) -> int | None:
     """The seed of a bad one."""
-    began = time.monotonic()
+    began = told = time.monotonic()
     chunks = [(start, min(start + CHUNK, first + number)) for start in range(first, first + number, CHUNK)]
     columns = ("histories", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns) as progress, ProcessPoolExecutor(workers, initializer=_collect_rarely) as pool:
         task = progress.add_task("", total=number, rate="")
         for (start, end), bad in zip(chunks, _answers(pool, chunks, limbos), strict=True):
-            rate = f"{(end - first) / (time.monotonic() - began):.0f}/s"
+            now = time.monotonic()
+            rate = f"{(end - first) / (now - began):.0f}/s"
             progress.update(task, advance=end - start, rate=rate)
-            if not progress.console.is_terminal and end % TOLD_EVERY == 0:
+            if not progress.console.is_terminal and now - told > TOLD_EVERY:
+                told = now
                 print(f"{end - first} of {number} histories, {rate}", file=sys.stderr, flush=True)
             if bad:
                 progress.stop()
