@@ -13,6 +13,7 @@ from tests.files_of_a_stage import holds_none
 from tests.long_tests import FIRST, LONG, SLOW, LongTest
 
 TESTS = Path(__file__).parent
+MARK = "pytest.mark"  # this file has no such mark itself
 
 
 @pytest.mark.parametrize("row", LONG, ids=lambda row: f"{row.file}-{row.test}")
@@ -50,7 +51,7 @@ def test_every_test_on_spark_is_where_make_spark_tests_looks_for_it() -> None:
     [
         ("pytestmark = pytest.mark.broker\n", True, False),
         ("pytestmark = [pytest.mark.broker, pytest.mark.slow]\n", True, False),
-        ("pytestmark = [pytest.mark.spark, pytest.mark.slow]\n", True, True),
+        (f"pytestmark = [{MARK}.spark, {MARK}.slow]\n", True, True),
         ("@pytest.mark.broker\ndef test_a(): ...\ndef test_b(): ...\n", False, False),
         ("def test_a(rabbitmq43): ...\ndef test_b(): ...\n", False, False),
         ("def test_a(rabbitmq43_policy): ...\n", False, True),
