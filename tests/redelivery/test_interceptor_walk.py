@@ -575,8 +575,8 @@ def part_or_constant(value: Any) -> tuple[Any, ...]:
 
 
 FROZEN = (SourcePlan, Failure, Capabilities, Destination, Properties, Outgoing, Provenance, RecordAttempt, Transfer)
-_SLOTS = {kind: [getattr(kind, name).__set__ for name in kind.__slots__] for kind in FROZEN}
-REDUCED = {kind: parts for kind in FROZEN} | dict.fromkeys((SourcePlan, Failure, Capabilities), part_or_constant)
+_SLOTS: dict[type, list[Any]] = {kind: [getattr(kind, name).__set__ for name in kind.__slots__] for kind in FROZEN}
+REDUCED = dict.fromkeys(FROZEN, parts) | dict.fromkeys((SourcePlan, Failure, Capabilities), part_or_constant)
 REDUCED |= {MappingProxyType: lambda value: (read_only, (dict(value),))}
 
 
@@ -591,7 +591,7 @@ def freeze(world: World) -> bytes:
 def walk(start: World, depth: int) -> tuple[int, int]:
     """How many states were found, and how many of them at the last depth: 0 if there are no more."""
     seen = {start.snapshot()}
-    frontier = [(freeze(start), list(start.offers()), ())]
+    frontier: list[tuple[bytes, list[tuple[Any, ...]], tuple[Any, ...]]] = [(freeze(start), list(start.offers()), ())]
     for left in reversed(range(depth)):
         following = []
         for frozen, offers, path in frontier:
