@@ -24,6 +24,7 @@ from tests.faults.sites import OLD_ENOUGH
 
 HOUR = 3600.0
 LATE, EARLY = 0.3, 0.005  # seconds
+LATE_AT_A_BROKER = 1.0  # where the machine may do other things; twice the delay would be 2 seconds late
 BOTH_WAYS = pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["forward", "back"])
 
 
@@ -145,8 +146,8 @@ def test_on_a_real_broker_consuming_goes_on_and_an_early_rest_is_no_longer_than_
         app.stop()
     rests = [later - earlier for earlier, later in pairwise(at)]
     first, second = rests
-    assert rest - EARLY <= second <= rest + LATE, rests
-    assert first <= (rest if step > 0 else 2 * rest) + LATE, (
+    assert rest - EARLY <= second <= rest + LATE_AT_A_BROKER, rests
+    assert first <= (rest if step > 0 else 2 * rest) + LATE_AT_A_BROKER, (
         rests
     )  # forward: what comes after a first hop is due already
     assert step > 0 or first >= rest - EARLY, rests
