@@ -118,7 +118,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
         if item.get_closest_marker("broker") and item.path not in on_brokers:
-            assert may_use_brokers(item.path.read_text(), FIXTURES), f"{item.path} names neither the mark nor a fixture"
+            if not may_use_brokers(item.path.read_text(), FIXTURES):
+                raise pytest.UsageError(
+                    f"{item.nodeid} uses a broker: {item.path.name} must name the mark or a fixture"
+                )
             on_brokers.add(item.path)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which files hold no test of a stage, told from their text: `make test` has eleven workers, and each imports them all.
+"""Tells from its text whether a file holds no test of a stage, so that the stage's workers need not import it.
 
 A test is marked `broker` or `spark` by a `pytestmark` of its file, by a decorator, or because it asks for the fixture
 of a broker. Each of these can be seen in the text of its file.

@@ -41,12 +41,8 @@ _COUNTED: Final[Mapping[LetterOutcome, str]] = {
     "skipped": "skipped",
     "in doubt": "failed",
 }
-_OPEN: Final[Sequence[OperationState]] = (
-    "planned",
-    "running",
-    "paused",
-    "failed",
-)  # states from which an operation can still be run
+# States from which an operation can still be run.
+_OPEN: Final[Sequence[OperationState]] = ("planned", "running", "paused", "failed")
 
 
 @dataclass(frozen=True, slots=True)

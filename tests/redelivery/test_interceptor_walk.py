@@ -565,7 +565,7 @@ def rebuilt(kind: type, *values: Any) -> Any:
 
 
 def parts(value: Any) -> tuple[Any, ...]:
-    """Reduce a frozen dataclass with slots. What dataclasses does itself takes half of the time of a walk."""
+    """Reduce a frozen dataclass with slots. What dataclasses does itself asks for all of its fields at each copy."""
     kind = type(value)
     return rebuilt, (kind, *(getattr(value, name) for name in kind.__slots__))
 
