@@ -260,8 +260,11 @@ def test_a_publish_to_what_is_not_there_or_full_or_bound_to_nothing_is_refused(w
         world.delete(gone)
         for target in (Destination(gone), Destination(full), Destination(world.new_name(), "topic")):
             verdict, why = probe.publish(Outgoing(target, b"one", {}))
-            if verdict == "silent" and target.name == gone:  # what comes while a queue is deleted may get no answer
+            if target.name == gone and verdict == "silent":
+                # It met the deletion on its way. RabbitMQ may end the session for it, and then the next one is unsent.
                 verdict, why = probe.publish(Outgoing(target, b"one", {}))
+                if verdict == "unsent":
+                    verdict, why = probe.publish(Outgoing(target, b"one", {}))
             assert verdict == "refused"
             assert why
 
