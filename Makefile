@@ -16,8 +16,8 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
-# A,B+C: A with B after it, beside C. Tests on brokers wait for half of their time, which the unit tests use. Those on Spark
-# begin when the unit tests have ended, beside the last ones on brokers: all three at once took each other's processors.
+# A,B+C: A with B after it, beside C. Tests on brokers and on Spark wait for half of their time, and use each other's. The
+# unit tests never wait, so they come last; all three at once took each other's processors.
 STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
@@ -59,7 +59,6 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 	$(VENV)/bin/python examples/order_service/demo.py --broker $(BROKER)
 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
-# The unit tests come last: they never wait, and keep both processors busy whatever runs beside them.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
 	@$(STAGES) setup lint+types+imports+docs+collected brokers spark-tests,unit+broker-tests bench-small

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from .adapter.protocol import Adapter
 from .adapter.registry import BrokerUrl, adapter_for, parse_url
+from .callables import check_plain
 from .clock import Clock, SystemClock
 from .errors import ConfigError
 from .flow.breaker import Breaker
@@ -38,8 +39,10 @@ from .runtime.settings import (
     at_least,
     check_batch,
     check_order,
+    count,
     read_config,
     subscribed,
+    text,
 )
 from .runtime.signals import run_until_signal
 from .telemetry.finding_log import log_findings
@@ -139,15 +142,18 @@ class App:
             )
         self._url: BrokerUrl = parse_url(given)
         self._policies = PolicyResolver(self._url.policy, policy, strict=bool(strict_policies))
+        if journal is not None and not isinstance(journal, str | os.PathLike):
+            what = f"journal={journal!r:.200} is no folder"
+            raise ConfigError(what, cure='Write journal="journal/"', code="option-value")
         self._journal = journal
         self._settings = Settings(
-            app_name=app_name or Path(sys.argv[0] or "python").stem,
+            app_name=text("app_name", app_name, 'Write app_name="orders"') or Path(sys.argv[0] or "python").stem,
             delay=delay,
             declare=declare,
             ack_timeout=ack_timeout,
-            limbo=limbo or None,
+            limbo=text("limbo", limbo, 'Write limbo="sqlite:///limbo.db"'),
             limbo_delivery_retry=limbo_delivery_retry,
-            operations=operations or None,
+            operations=text("operations", operations, 'Write operations="sqlite:///store.db"'),
             crash_safe=bool(crash_safe),
             breaker=Breaker.meant(breaker),
             broker_limit=broker_limit,
@@ -155,8 +161,8 @@ class App:
             log_failures=log_failures,
             finding_rules=FindingRules(bool(strict_policies), bool(allow_hot_loop)),
         )
-        self._prefetch = at_least("prefetch", prefetch, 1)
-        self._workers = at_least("workers", workers, 1)
+        self._prefetch = count("prefetch", prefetch)
+        self._workers = count("workers", workers)
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
@@ -227,13 +233,13 @@ class App:
         order = Order.meant(key)
         if order is not None:
             check_order(order, destination, self._settings)
-        window = self._prefetch if prefetch is None else at_least("prefetch", prefetch, 1)
+        window = self._prefetch if prefetch is None else count("prefetch", prefetch)
         if batch is not None:
             check_batch(batch, destination, window)
 
         def register(fn: F) -> F:
             chosen = self._policies.of(policy, fn)
-            pool = self._workers if workers is None else at_least("workers", workers, 1)
+            pool = self._workers if workers is None else count("workers", workers)
             spec = HandlerSpec(destination, fn, chosen, pool, window, decode, selector or "", order, batch)
             self._specs[destination] = spec
             return fn
@@ -241,7 +247,11 @@ class App:
         return register
 
     def on_attempt(self, fn: Hook) -> Hook:
-        """Call `fn` with every AttemptRecord, on a thread of its own. Exceptions from `fn` are logged."""
+        """Call `fn` with every AttemptRecord, on a thread of its own. Exceptions from `fn` are logged.
+
+        Raises ConfigError for what is no plain function.
+        """
+        check_plain(fn, "on_attempt")
         self._hooks.append(fn)
         return fn
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,18 +38,6 @@ def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F]
         return handler
 
     return mark
-
-
-def is_async(handler: object) -> bool:
-    """Return whether the handler is async.
-
-    That is a coroutine function, also behind partials and decorators, or an object with an async call.
-    """
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if inspect.isfunction(handler) or inspect.ismethod(handler):
-        return inspect.iscoroutinefunction(inspect.unwrap(handler))
-    return callable(handler) and inspect.iscoroutinefunction(handler.__call__)
 
 
 def policy_on(handler: object) -> RedeliveryPolicy | PolicyMap | None:

@@ -62,6 +62,7 @@ CODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "app-settings-file",
             "app-state",
             "handler-missing",
+            "handler-not-usable",
             "handler-twice",
             "limbo-required",
             "delay-not-possible",

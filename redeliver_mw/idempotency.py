@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import inspect
 import itertools
 import logging
 import math
@@ -26,6 +25,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import Connection, delete, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
+from .callables import check_plain, check_run, is_async
 from .clock import Clock, SystemClock
 from .errors import ConfigError, RedeliverError, RetryAfter
 from .message import Delivery, RunOutbox
@@ -70,9 +70,11 @@ class Idempotency:
     ) -> None:
         """Take the options; the database is opened at its first use.
 
-        `ttl` and `lease` are seconds above 0. Raises ConfigError for any other value, and for a URL that is no
-        database.
+        `ttl` and `lease` are seconds above 0. Raises ConfigError for any other value, for a URL that is no database,
+        and for a `key` that is no plain function.
         """
+        if key is not None:
+            check_plain(key, "key", where="Idempotency")
         self._ttl, self._lease = _seconds("ttl", ttl), _seconds("lease", lease)
         self._key, self._scope = key, scope
         self._clock = clock or SystemClock()
@@ -97,7 +99,7 @@ class Idempotency:
 
         Used as a decorator, it is placed below `@app.handler`.
         """
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+        if is_async(handler):
 
             @functools.wraps(handler)
             async def guarded_async(*arguments: Any) -> None:
@@ -111,7 +113,7 @@ class Idempotency:
         def guarded(*arguments: Any) -> None:
             with self(arguments[-1]) as fresh:
                 if fresh:
-                    handler(*arguments)
+                    check_run(handler(*arguments))
 
         return cast("F", guarded)
 

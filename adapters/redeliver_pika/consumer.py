@@ -23,6 +23,7 @@ from redeliver_pika.queues import OnQueue
 
 log = logging.getLogger("redeliver_mw.pika")
 
+MOST_PREFETCHED = 65535  # AMQP 0-9-1 has two bytes for it
 LOOK_EVERY = 5.0  # seconds between two looks at the broker's number of consumers, while nothing is delivered
 
 
@@ -112,7 +113,8 @@ class Consumer:
         self._channel = channel
         channel.add_on_close_callback(self._closed)
         channel.add_on_cancel_callback(lambda _: self._cancelled(channel))
-        channel.basic_qos(prefetch_count=self.subscription.prefetch, callback=lambda _: self._begin(channel))
+        prefetch = min(self.subscription.prefetch, MOST_PREFETCHED)
+        channel.basic_qos(prefetch_count=prefetch, callback=lambda _: self._begin(channel))
 
     def _begin(self, channel: Any) -> None:
         if self._resting:  # it is ready for what goes on later

@@ -100,10 +100,11 @@ class BrokerUrl:
 
 def parse_url(url: str) -> BrokerUrl:
     """Return the parts of a broker URL. Raises ConfigError, without the password, if the text is not a broker URL."""
-    scheme, mark, rest = url.partition("://")
+    shown = repr(_safe(url)) if isinstance(url, str) else f"a value of the type {type(url).__name__}"
+    scheme, mark, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not mark or not scheme:
         raise ConfigError(
-            f"{_safe(url)!r} is no broker URL",
+            f"{shown} is no broker URL",
             cure="Write one like rabbitmq://user:password@host:5672/ or memory://",
             code="broker-url-syntax",
         )

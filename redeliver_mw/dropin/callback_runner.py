@@ -151,6 +151,8 @@ class CallbackRunner(ABC):
     def finish(self, run: CallbackRun, result: object) -> None:
         """The callback returned `result`. To be overridden where the driver's loop can await."""
         if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()  # else Python warns of it, too
             self.leave(run)
             raise ConfigError(
                 "the callback returned an awaitable: this driver has no loop for it", code="callback-not-usable"

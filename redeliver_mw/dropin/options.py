@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from ..adapter.capabilities import Capabilities
+from ..callables import is_generator
 from ..clock import SystemClock
 from ..decorator import policy_on
 from ..errors import ConfigError
@@ -136,7 +137,16 @@ class DropinOptions:
         return self._hold_max
 
     def on(self, callback: object) -> Self:
-        """The same for this callback, whose mark is its policy where none was given."""
+        """Return these options for this callback, whose mark is its policy where none was given.
+
+        Raises ConfigError for a generator function.
+        """
+        if is_generator(callback):
+            raise ConfigError(
+                f"{callback!r:.200} is a generator function, and a call runs none of its lines",
+                cure="Write it without yield",
+                code="callback-not-usable",
+            )
         marked = policy_on(callback)
         if self._given is not None or marked is None:
             return self
@@ -221,4 +231,10 @@ def _journal(journal: str | os.PathLike[str] | RecordSink | None) -> RecordSink 
         from ..journal.writer import Journal as FileJournal
 
         return FileJournal(journal)
+    if journal is not None and not callable(getattr(journal, "append", None)):
+        raise ConfigError(
+            f"journal={journal!r:.200} is neither a folder nor a Journal",
+            cure='Write journal="journal/"',
+            code="option-value",
+        )
     return journal

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..adapter.capabilities import Capabilities
+from ..callables import check_plain
 from ..errors import ConfigError
 from ..message import Delivery, Destination
 from ..redelivery.delays import ACK_TIMEOUT_SHARE
@@ -42,6 +43,8 @@ class Order:
     def __post_init__(self) -> None:
         if not (callable(self.key) or (isinstance(self.key, str) and self.key)):
             raise _wrong("key", self.key, "neither the name of a header nor a function of a delivery", 'key="customer"')
+        if callable(self.key):
+            check_plain(self.key, "key")
         if self.max_waiting is not None and not _is_count(self.max_waiting):
             raise _wrong("max_waiting", self.max_waiting, "no whole number from 1 on", "max_waiting=20")
         if self.max_wait is not None and not _is_time(self.max_wait):

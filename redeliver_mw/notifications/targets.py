@@ -15,12 +15,12 @@ import base64
 import binascii
 import hashlib
 import hmac
-import inspect
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
+from ..callables import is_async
 from ..errors import ConfigError, RedeliverError
 from ..redaction import redact, trim_utf8
 from .notification import Notification
@@ -55,7 +55,7 @@ class NotifyFunction:
 
     def __init__(self, fn: Callable[[Notification], object]) -> None:
         """Take the function. Raises ConfigError for a coroutine function."""
-        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
+        if is_async(fn):
             raise ConfigError(
                 "a coroutine function would never be awaited",
                 where=OPTION,

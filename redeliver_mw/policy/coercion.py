@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast
 
+from ..callables import is_async, is_generator
 from ..errors import PolicyError
 from ..message import Destination
 from .backoff import Backoff, Constant
@@ -80,6 +81,8 @@ def condition_of(given: Errors | None, where: str) -> Condition | None:
     exceptions = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException)]
     if kinds and len(exceptions) == len(kinds):
         return OfType(tuple(exceptions))
+    if is_async(given) or is_generator(given):
+        raise _wrong(given, where, "Give a plain function of the exception, of which a call returns the answer")
     if callable(given) and not isinstance(given, type):
         # tenacity's own predicates are translated above
         return Predicate(cast(Callable[[BaseException], object], given))

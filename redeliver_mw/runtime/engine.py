@@ -98,6 +98,7 @@ class Engine:
         self._error: RedeliverError | None = None
         self._given_up = False
         self._loop_thread: LoopThread | None = None
+        self._loop_lock = threading.Lock()
         self._asking = BrokerQueries(adapter, self._changed, self._await)
         self._able: Mapping[Destination, SourceCapabilities] = {}  # the capabilities of each source
         self._renewal: PolicyReloader | None = None
@@ -309,11 +310,16 @@ class Engine:
         if self._drive is not None:
             return InlinePool(spec, listener)
         if not spec.is_async:
-            return ThreadPool(spec, listener)
-        if self._loop_thread is None:
-            self._loop_thread = LoopThread()
-            self._loop_thread.start()
-        return AsyncPool(spec, listener, self._loop_thread)
+            return ThreadPool(spec, listener, self._loop_of_handlers)
+        return AsyncPool(spec, listener, self._loop_of_handlers())
+
+    def _loop_of_handlers(self) -> LoopThread:
+        """Return the loop that all async handlers share. Any thread."""
+        with self._loop_lock:
+            if self._loop_thread is None:
+                self._loop_thread = LoopThread()
+                self._loop_thread.start()
+            return self._loop_thread
 
     def _subscribe(self, spec: HandlerSpec, plan: SourcePlan) -> None:
         settings, postpones = self._settings, plan.ways.postpone is not None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..adapter.capabilities import SourceCapabilities
-from ..decorator import is_async
+from ..callables import accepts, check_plain, is_async, is_generator
 from ..errors import ConfigError
 from ..flow.ordering import Order
 from ..message import Destination
@@ -36,6 +36,29 @@ class HandlerSpec:
     selector: str = ""
     order: Order | None = None
     batch: int | None = None  # None: it is called with one delivery at a time
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what cannot be called with a delivery, or of which a call runs nothing."""
+        name = f"{self.fn!r:.200}"
+        if not callable(self.fn):
+            raise self._refused(f"{name} is no function", "Register a function that takes a delivery")
+        if is_generator(self.fn):
+            what = f"{name} is a generator function, and a call runs none of its lines"
+            raise self._refused(what, "Write it without yield")
+        if self.decode is not None:
+            check_plain(self.decode, "decode", where=str(self.source))
+        if self.batch is not None:
+            arguments, given = 1, "one argument, the list of deliveries"
+        elif self.decode is not None:
+            arguments, given = 2, "two arguments, the decoded body and the delivery"
+        else:
+            arguments, given = 1, "one argument, the delivery"
+        if not accepts(self.fn, arguments):
+            cure = "Let it take that; of a method, register the bound one"
+            raise self._refused(f"{name} cannot be called with {given}", cure)
+
+    def _refused(self, what: str, cure: str) -> ConfigError:
+        return ConfigError(what, where=str(self.source), cure=cure, code="handler-not-usable")
 
     @property
     def is_async(self) -> bool:

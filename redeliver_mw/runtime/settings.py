@@ -26,6 +26,7 @@ from ..telemetry.failure_log import log_failures_option
 from .policy_findings import FindingRules
 
 DECLARE = ("own", "all", "none")
+MOST = 2**31 - 1  # what drivers and brokers can count to
 SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_")
 
 
@@ -102,6 +103,24 @@ def read_config(path: Path) -> dict[str, Any]:
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}", code="option-value")
+
+
+def count(name: str, value: Any) -> int:
+    """Return a number of messages or workers. Raises ConfigError for what is no whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise ConfigError(
+            f"{name}={value!r:.50} is no whole number from 1 to {MOST}",
+            cure=f"Give {name} such a number",
+            code="option-value",
+        )
+    return value
+
+
+def text(name: str, value: Any, cure: str) -> str | None:
+    """Return an option that is a text; None if it is None or empty. Raises ConfigError for any other value."""
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{name} is no text, but of the type {type(value).__name__}", cure=cure, code="option-value")
+    return value or None
 
 
 def at_least(name: str, value: Any, least: int) -> Any:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
 from contextvars import Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..callables import check_run
 from ..context import in_hand
 from ..errors import Undecodable
 from ..message import Delivery
@@ -150,6 +151,8 @@ class WorkerPool:
             self._call(self._arguments(delivery))
         except BaseException as error:
             in_hand.reset(token)
+            if self._was_cancelled(error):
+                return self._listener.cancelled(delivery)
             self._listener.ended(delivery, error)
         else:
             in_hand.reset(token)
@@ -161,22 +164,41 @@ class WorkerPool:
         try:
             self._call((batch.items,))
         except BaseException as error:
+            if self._was_cancelled(error):
+                for delivery in batch.deliveries:
+                    self._listener.cancelled(delivery)
+                return
             self._listener.ended_as_one(batch.deliveries, error)
         else:
             self._listener.ended_as_one(batch.deliveries, None)
 
     def _call(self, arguments: tuple[Any, ...]) -> None:
-        self.spec.fn(*arguments)
+        """Call the handler; a coroutine that it returns is run to its end. Anything else that it returns is ignored."""
+        result = self.spec.fn(*arguments)
+        if result is not None:
+            if isinstance(result, Coroutine):
+                self._run_coroutine(result)
+            else:
+                check_run(result)
+
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        raise NotImplementedError
+
+    def _was_cancelled(self, error: BaseException) -> bool:
+        """Return whether this is not the handler's own end: a stop has cancelled its coroutine."""
+        return self.stopping and isinstance(error, CancelledError)
 
 
 class ThreadPool(WorkerPool):
     """Runs plain handlers on `workers` daemon threads.
 
-    A handler that never returns therefore cannot keep the process alive.
+    A handler that never returns therefore cannot keep the process alive. A coroutine that one returns runs on the loop
+    of the App's async handlers, `loop_thread`, while the thread waits for it.
     """
 
-    def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
+    def __init__(self, spec: HandlerSpec, listener: PoolListener, loop_thread: Callable[[], LoopThread]) -> None:
         super().__init__(spec, listener)
+        self._loop_thread = loop_thread
         self._condition = threading.Condition()
         self._idle = 0
 
@@ -208,13 +230,15 @@ class ThreadPool(WorkerPool):
                     self._condition.wait()
                 self._idle -= 1
 
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        self._loop_thread().run(coroutine)
+
 
 class InlinePool(WorkerPool):
     """Runs deliveries on the caller's thread as they arrive, for a hand-driven test."""
 
     def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
         super().__init__(spec, listener)
-        self._is_async = spec.is_async
         self._busy = False
 
     def _wake(self, n: int) -> None:
@@ -227,11 +251,9 @@ class InlinePool(WorkerPool):
         finally:
             self._busy = False
 
-    def _call(self, arguments: tuple[Any, ...]) -> None:
-        if not self._is_async:
-            return super()._call(arguments)
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, object]) -> None:
         with asyncio.Runner() as runner:
-            runner.run(self.spec.fn(*arguments))
+            runner.run(coroutine)
 
 
 class PullPool(WorkerPool):
@@ -290,6 +312,18 @@ class LoopThread:
     def start(self) -> None:
         self._thread.start()
 
+    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine to its end, and raise what it raises; called on another thread, whose context it has.
+
+        Raises CancelledError, of `concurrent.futures`, if it was cancelled.
+        """
+        if self.loop.is_closed():
+            coroutine.close()
+            raise CancelledError
+        error = asyncio.run_coroutine_threadsafe(_error_of(coroutine), self.loop).result()
+        if error is not None:
+            raise error
+
     def stop(self, timeout: float) -> None:
         """Cancel the running tasks and end the loop."""
         done: Future[None] = asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
@@ -307,6 +341,17 @@ class LoopThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _error_of(coroutine: Coroutine[Any, Any, object]) -> BaseException | None:
+    """Await it, and return what it raises: in a task, KeyboardInterrupt and SystemExit would end the whole loop."""
+    try:
+        await coroutine
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return error
+    return None
 
 
 class AsyncPool(WorkerPool):

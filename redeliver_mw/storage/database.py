@@ -248,6 +248,8 @@ class Database:
 
 def _parsed(url: str, tables: TableSet) -> URL:
     example = f"Write sqlite:///{tables.name}.db or postgresql://user@host/database"
+    if not isinstance(url, str):
+        raise tables.errors.url(f"a value of the type {type(url).__name__} is no database URL", cure=example)
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()

@@ -39,7 +39,7 @@ from typing import Any
 
 from pika.exceptions import AMQPConnectionError
 
-from redeliver_mw.decorator import is_async
+from redeliver_mw.callables import is_async
 from redeliver_mw.dropin import CallbackRun, CallbackRunner, DropinOptions
 from redeliver_mw.errors import ConfigError, LimboError, RedeliverError
 from redeliver_mw.message import Destination

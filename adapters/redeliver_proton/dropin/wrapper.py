@@ -44,7 +44,7 @@ from proton.handlers import IncomingMessageHandler, OutgoingMessageHandler
 from proton.handlers import Reject as ProtonReject
 from proton.handlers import Release as ProtonRelease
 
-from redeliver_mw.decorator import is_async
+from redeliver_mw.callables import is_async
 from redeliver_mw.dropin import (
     CallbackRun,
     CallbackRunner,

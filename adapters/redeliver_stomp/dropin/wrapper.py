@@ -43,6 +43,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from redeliver_mw.adapter.capabilities import Trust
+from redeliver_mw.callables import is_async
 from redeliver_mw.dropin import CallbackRun, CallbackRunner, CompanionPublisher, DropinKeywords, DropinOptions
 from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
@@ -249,6 +250,12 @@ def redelivering(
         raise ConfigError(
             f"{listener!r:.200} has no on_message",
             cure="Give a listener of stomp.py's kind",
+            code="callback-not-usable",
+        )
+    if is_async(listener.on_message):
+        raise ConfigError(
+            f"{listener!r:.200} has a coroutine as on_message: stomp.py cannot await it",
+            cure="Use a function",
             code="callback-not-usable",
         )
     terms = DropinOptions(publisher=publisher, **options).on(listener.on_message)

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from ...callables import is_async, is_generator
 from ...errors import ConfigError
 from .letter import Letter
 
@@ -50,8 +50,15 @@ def load_function(given: str | Function | None, option: str) -> Function | None:
 def _callable(found: Any, where: str) -> Any:
     if not callable(found) or isinstance(found, type):
         raise ConfigError("it is no function", where=where, cure=_CURE, code="function-not-usable")
-    if inspect.iscoroutinefunction(found):
+    if is_async(found):
         raise ConfigError("it is async", where=where, cure="Write a plain function", code="function-not-usable")
+    if is_generator(found):
+        raise ConfigError(
+            "it has a yield, and a call runs none of its lines",
+            where=where,
+            cure="Return the result instead",
+            code="function-not-usable",
+        )
     return found
 
 

@@ -172,3 +172,13 @@ def test_messages_that_were_browsed_are_back_before_the_browser_has_its_answer(k
             assert method is not None, f"round {n}"
             channel.basic_ack(method.delivery_tag)
             channel.queue_declare("browsed", passive=True)  # the ack is with the broker
+
+
+def test_a_prefetch_that_amqp_0_9_1_cannot_say_is_the_most_that_it_can(rabbitmq43: Broker) -> None:
+    handled = threading.Event()
+    app = App(rabbitmq43.url)
+    app.handler("large.prefetch", prefetch=70_000)(lambda delivery: handled.set())
+    with queue_on(rabbitmq43, "large.prefetch") as channel:
+        channel.basic_publish("", "large.prefetch", b"x", pika.BasicProperties(delivery_mode=2))
+        with app:
+            assert handled.wait(20)

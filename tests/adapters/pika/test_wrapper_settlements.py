@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import threading
@@ -452,6 +453,46 @@ def test_a_coroutine_callback_needs_the_asyncio_connection(q: Queues, channel: B
     with pytest.raises(ConfigError, match="AsyncioConnection"):
         channel.start_consuming()
     assert closed_and_left(channel, q, 1) == ["1"]
+
+
+def test_a_coroutine_that_a_callback_returns_to_a_blocking_connection_is_refused_and_its_message_stays(
+    q: Queues, channel: BlockingChannel
+) -> None:
+    async def on_message(*_: Any) -> None: ...
+
+    q.put("1")
+    channel.basic_consume(q.name, redelivering(lambda *given: on_message(*given), settle="return"))
+    with pytest.raises(ConfigError, match="no loop for it"):
+        channel.start_consuming()
+    assert closed_and_left(channel, q, 1) == ["1"]
+
+
+def test_a_callback_that_runs_a_coroutine_function_in_a_loop_of_its_own_is_a_plain_one(
+    q: Queues, channel: BlockingChannel
+) -> None:
+    ran: list[bytes] = []
+
+    async def on_message(ch: Any, method: Any, properties: Any, body: bytes) -> None:
+        await asyncio.sleep(0)
+        ran.append(body)
+
+    @functools.wraps(on_message)
+    def in_a_loop(*given: Any) -> None:
+        asyncio.run(on_message(*given))
+
+    q.put("1", "2")
+    channel.basic_consume(q.name, redelivering(in_a_loop, settle="return"))
+    until(channel.connection, lambda: len(ran) == 2)
+    assert (ran, closed_and_left(channel, q)) == ([b"1", b"2"], [])
+
+
+def test_a_generator_function_as_callback_is_refused() -> None:
+    def on_message(*_: Any) -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigError, match="generator function") as refused:
+        redelivering(on_message)
+    assert refused.value.cure
 
 
 def test_auto_ack_is_logged_once_and_passed_through(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -258,6 +259,19 @@ def unconnected(kind: Any) -> Any:
 def test_what_has_no_on_message_is_refused() -> None:
     with pytest.raises(ConfigError):
         redelivering(object(), unconnected(stomp.Connection12))
+
+
+def test_a_listener_whose_on_message_would_not_run_is_refused() -> None:
+    class Async(stomp.ConnectionListener):
+        async def on_message(self, frame: Any) -> None: ...
+
+    class Generator(stomp.ConnectionListener):
+        def on_message(self, frame: Any) -> Iterator[int]:
+            yield 1
+
+    for listener, why in ((Async(), "a coroutine as on_message"), (Generator(), "a generator function")):
+        with pytest.raises(ConfigError, match=why):
+            redelivering(listener, unconnected(stomp.Connection12))
 
 
 def test_stomp_1_0_is_refused() -> None:
