@@ -62,6 +62,12 @@ class Destination:
         """
         if isinstance(text, Destination):
             return text
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"{text!r:.200} names no destination",
+                cure="Give a text: a name, `queue:NAME` or `topic:NAME`",
+                code="destination-name",
+            )
         head, colon, rest = text.partition(":")
         kind: DestinationKind = "topic" if colon and head == "topic" else "queue"
         name = rest if colon and head in ("queue", "topic") else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ def test_a_destination_is_a_queue_unless_it_says_topic(text: str, name: str, kin
     assert (parsed.name, parsed.kind) == (name, kind)
 
 
-@pytest.mark.parametrize("text", ["", " ", " orders", "orders ", "queue:", "topic: x"])
-def test_what_names_no_destination_is_refused_with_a_cure(text: str) -> None:
+@pytest.mark.parametrize("text", ["", " ", " orders", "orders ", "queue:", "topic: x", 5, None, b"orders"])
+def test_what_names_no_destination_is_refused_with_a_cure(text: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         Destination.parse(text)
     assert refused.value.cure

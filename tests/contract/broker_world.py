@@ -40,6 +40,7 @@ class BrokerWorld(RealTimeWorld):
     def __init__(self, broker: Broker, proxy: Proxy) -> None:
         super().__init__()
         self.broker, self._proxy = broker, proxy
+        self._adapters: list[Any] = []
 
     @abstractmethod
     def _drop(self) -> None:
@@ -68,6 +69,8 @@ class BrokerWorld(RealTimeWorld):
 
     def silence(self) -> None:
         self._proxy.stall("up", "(publish)")
+        for adapter in self._adapters:
+            self._shorten(adapter, 1.0)
 
     def unsilence(self) -> None:
         self._proxy.resume()
@@ -87,12 +90,14 @@ class BrokerWorld(RealTimeWorld):
 
     def start(self, app: App) -> None:
         app.start()
-        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same.
+        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same. It is not so
+        # short that a broker beside much other work is taken for a silent one.
         assert app._engine is not None
-        self._shorten(app._engine.adapter)
+        self._adapters.append(app._engine.adapter)
+        self._shorten(app._engine.adapter, 4.0)
 
-    def _shorten(self, adapter: Any) -> None:
-        adapter._publisher._patience = 1.0
+    def _shorten(self, adapter: Any, patience: float) -> None:
+        adapter._publisher._patience = patience
 
     def close(self) -> None:
         self.unsilence()

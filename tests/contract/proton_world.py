@@ -238,9 +238,9 @@ class ProtonWorld(BrokerWorld):
             self.raw.ask("broker", "removeAddressSettings", name)
             assert [bytes(message.body) for message in self.raw.take(name, 1)] == [b"filler"]
 
-    def _shorten(self, adapter: Any) -> None:
-        super()._shorten(adapter)
-        adapter._transaction_runner._patience = 1.0
+    def _shorten(self, adapter: Any, patience: float) -> None:
+        super()._shorten(adapter, patience)
+        adapter._transaction_runner._patience = patience
 
     def _drop(self) -> None:
         self.raw.close()

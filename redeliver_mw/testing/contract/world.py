@@ -77,7 +77,7 @@ class World(ABC):
 
     tick: ClassVar[float] = 0.25  # the usual delay of policies under test
     patience: ClassVar[float] = 15.0  # default timeout of `wait_until`
-    start_limit: ClassVar[float] = 15.0  # within which an App must know that it cannot start
+    start_limit: ClassVar[float] = 30.0  # within which an App must know that it cannot start
     abilities: frozenset[Ability] = frozenset()
     keeps_message_ids: bool = True  # a producer's own message ids; ActiveMQ gives every message a new id
     # After these events the broker marks returned messages as redelivered. Without the mark, a message whose settlement
