@@ -204,7 +204,7 @@ def _entries(given: Mapping[str, Given] | Sequence[MapEntry] | None) -> tuple[Ma
             raise PolicyError(
                 f"{getattr(entry, 'given', entry)!r:.200} is no policy",
                 where=str(entry)[:200],
-                cure="Give a RedeliveryPolicy, or a mapping of its keywords",
+                cure="Give a RedeliveryPolicy, such as RedeliveryPolicy.parse(text), or a mapping of its keywords",
                 code="policy-missing",
             )
     return tuple(_frozen(entry) for entry in entries)

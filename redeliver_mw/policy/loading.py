@@ -110,6 +110,13 @@ def load_policies(
     PolicyError with file, line or element, what is wrong and the cure; ConfigError for a language that is not
     implemented.
     """
+    given: object = source
+    if isinstance(given, bytes) or not isinstance(given, str | Path | Sequence):
+        raise PolicyError(
+            f"{given!r:.200} is no policy text and no file",
+            cure="Give a policy's text or a URL as a str, or the Path of a file",
+            code="policy-missing",
+        )
     if not isinstance(source, str | Path):
         return _read_layers(list(source), language, strict)
     if isinstance(source, str):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,3 +208,10 @@ def test_half_a_character_is_refused_in_every_language(language: str) -> None:
     with pytest.raises(PolicyError, match="line 2: half a character") as caught:
         load_policies("3:1000; 8:move(queue:dlq)\n<a b='\ud83d'/>", language)
     str(caught.value).encode()
+
+
+@pytest.mark.parametrize("given", [5, None, b"3:1000", {}, {"a": RedeliveryPolicy()}])
+def test_what_is_neither_a_text_nor_a_file_is_refused(given: Any) -> None:
+    with pytest.raises(PolicyError, match="no policy text and no file") as refused:
+        load_policies(given)
+    assert "Path" in refused.value.cure
