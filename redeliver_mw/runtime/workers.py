@@ -9,17 +9,18 @@ each run ended. The pool does not know policies.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..callables import check_run
 from ..context import in_hand
-from ..errors import Undecodable
+from ..errors import Signal, Undecodable
 from ..message import Delivery
 from .handler import HandlerSpec
 
@@ -102,12 +103,17 @@ class WorkerPool:
     def _wake(self, n: int) -> None: ...
 
     def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
-        """Return the handler's arguments: the delivery, after the decoded body if `decode=` is given."""
+        """Return the handler's arguments: the delivery, after the decoded body if `decode=` is given.
+
+        Raises Undecodable, or the Signal by which `decode` says what is to become of the message.
+        """
         decode = self.spec.decode
         if decode is None:
             return (delivery,)
         try:
             return (decode(delivery.body), delivery)
+        except Signal:
+            raise
         except Exception as error:
             raise Undecodable(error) from error
 
@@ -135,7 +141,7 @@ class WorkerPool:
             return
         try:
             (*decoded, _) = self._arguments(delivery)
-        except Undecodable as error:
+        except (Undecodable, Signal) as error:
             self._listener.ended(delivery, error)
         else:
             batch.deliveries.append(delivery)
@@ -181,7 +187,7 @@ class WorkerPool:
             else:
                 check_run(result)
 
-    def _run_coroutine(self, coroutine: Coroutine[Any, Any, object]) -> None:
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, None]) -> None:
         raise NotImplementedError
 
     def _was_cancelled(self, error: BaseException) -> bool:
@@ -230,7 +236,7 @@ class ThreadPool(WorkerPool):
                     self._condition.wait()
                 self._idle -= 1
 
-    def _run_coroutine(self, coroutine: Coroutine[Any, Any, object]) -> None:
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._loop_thread().run(coroutine)
 
 
@@ -251,9 +257,18 @@ class InlinePool(WorkerPool):
         finally:
             self._busy = False
 
-    def _run_coroutine(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(coroutine)
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            within_loop = False
+        else:
+            within_loop = True
+        if not within_loop:
+            return asyncio.run(coroutine)
+        # The test is a coroutine itself. Its loop waits here, so the handler gets a loop on another thread.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()
 
 
 class PullPool(WorkerPool):
@@ -312,7 +327,7 @@ class LoopThread:
     def start(self) -> None:
         self._thread.start()
 
-    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end, and raise what it raises; called on another thread, whose context it has.
 
         Raises CancelledError, of `concurrent.futures`, if it was cancelled.
@@ -343,7 +358,7 @@ class LoopThread:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _error_of(coroutine: Coroutine[Any, Any, object]) -> BaseException | None:
+async def _error_of(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
     """Await it, and return what it raises: in a task, KeyboardInterrupt and SystemExit would end the whole loop."""
     try:
         await coroutine

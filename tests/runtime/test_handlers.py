@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy, current_delivery, redeliver
+from redeliver_mw import App, Delivery, RedeliveryPolicy, Reject, RetryAfter, current_delivery, redeliver
 from redeliver_mw.errors import ConfigError, PolicyError
 from redeliver_mw.idempotency import Idempotency
 from redeliver_mw.memory import MemoryBroker, register_broker
@@ -177,6 +177,23 @@ def test_a_hand_driven_test_runs_coroutines_too(handler: Handler) -> None:
     assert letter.headers["redeliver_state"] == '{"ran": "yes"}'
 
 
+# The one that is left out runs a loop on the thread that calls it, where the test's runs.
+@pytest.mark.parametrize("handler", [one for one in ASYNC if one is not wraps_and_runs])
+def test_so_does_one_that_is_a_coroutine_itself(handler: Handler) -> None:
+    """As with pytest-asyncio: a loop runs on the thread of the test."""
+
+    async def test() -> list[dict[str, Any]]:
+        app = App("memory://", policy=ONCE)
+        app.handler("orders")(handler)
+        with TestApp(app) as broker:
+            broker.send("orders", b"bad")
+            broker.send("orders", b"good")
+            return [letter.headers for letter in broker.dead_letters("orders")]
+
+    (headers,) = asyncio.run(test())
+    assert headers["redeliver_error_message"] == "bad body"
+
+
 def test_a_returned_coroutine_knows_its_delivery() -> None:
     broker, outcomes, ended = MemoryBroker("rabbitmq", name="in-hand", makes_queues=True), [], threading.Event()
     register_broker("in-hand", broker)
@@ -273,6 +290,28 @@ REFUSES: dict[str, Callable[[Any], object]] = {
 def test_a_function_of_which_a_call_runs_nothing_is_refused_as_an_argument(option: str, function: Any) -> None:
     with pytest.raises((ConfigError, PolicyError)):
         REFUSES[option](function)
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize(
+    ("word", "reason", "failures"), [(Reject("not ours"), "rejected", "1"), (RetryAfter(1.0), "exhausted", "2")]
+)
+def test_a_decoder_is_taken_at_its_word(batch: int | None, word: Exception, reason: str, failures: str) -> None:
+    def decode(body: bytes) -> bytes:
+        if body == b"bad":
+            raise word
+        return body
+
+    app, handled = App("memory://", policy=RedeliveryPolicy(2, 1.0, "queue:dead")), []
+    take = handled.append if batch else (lambda body, delivery: handled.append(body))
+    app.handler("orders", decode=decode, batch=batch)(take)
+    with TestApp(app) as broker:
+        for body in (b"bad", b"good"):
+            broker.send("orders", body)
+        broker.advance(5)
+        (letter,) = broker.dead_letters("orders")
+    assert (letter.headers["redeliver_reason"], letter.headers["redeliver_failures"]) == (reason, failures)
+    assert len(handled) == 1
 
 
 def test_a_guarded_handler_that_returns_a_coroutine_is_a_failure_and_not_marked(tmp_path: Any) -> None:
