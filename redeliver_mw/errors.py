@@ -24,7 +24,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 ERROR_CODE = "error_code"  # the attribute of a log record, and the field of a log line in JSON
 EVENT_CODE = "event_code"  # the same for what a log line reports, where its text does not say it
@@ -154,6 +154,10 @@ class RetryAfter(Signal):
             raise ValueError(f"RetryAfter needs seconds >= 0, not {seconds!r}")
         self.seconds, self.count = float(seconds), count
         super().__init__(f"again in {seconds:g} s")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it be pickled: a process pool that could not read it back would break."""
+        return type(self), (self.seconds, self.count), self.__dict__
 
 
 def leaves_of(error: BaseException) -> tuple[BaseException, ...]:

@@ -77,10 +77,7 @@ _SEVERAL = re.compile(r",\s*(queue|topic|same)\s?:")
 class JmsjcaError(PolicyError):
     """Reports a redelivery string that cannot be read; `code` is the original's (`E104`), `element` counts from 1."""
 
-    def __init__(self, code: str, what: str, cure: str, *, element: int, count: int, entry: str) -> None:
-        self.element = element
-        shown = entry if len(entry) <= 80 else entry[:77] + "..."
-        super().__init__(f"{code} in element {element} of {count}, {shown!r}: {what}", cure=cure, code=code)
+    element = 0
 
     def __str__(self) -> str:
         return self.message  # which has the code in it already
@@ -175,7 +172,11 @@ class _Position:
     entry: str
 
     def fail(self, code: str, what: str, cure: str) -> NoReturn:
-        raise JmsjcaError(code, what, cure, element=self.number, count=self.count, entry=self.entry)
+        shown = self.entry if len(self.entry) <= 80 else self.entry[:77] + "..."
+        place = f"{code} in element {self.number} of {self.count}, {shown!r}"
+        error = JmsjcaError(f"{place}: {what}", cure=cure, code=code)
+        error.element = self.number
+        raise error
 
 
 def _read_entry(part: str, place: _Position, strict: bool) -> _Entry:
