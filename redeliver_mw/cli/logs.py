@@ -89,6 +89,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
             _with_traceback,
             lambda _logger, _method, event: {**event, **who},
             *fields,
+            structlog.contextvars.merge_contextvars,  # last: what a handler has bound replaces no field of a line
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         pass_foreign_args=form is LogFormat.json,  # structlog takes them out of the record

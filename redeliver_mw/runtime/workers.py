@@ -3,7 +3,8 @@
 """Runs handlers: on threads, on an event loop, in a loop that pulls, or in a hand-driven test.
 
 A `WorkerPool` serves one source. It takes deliveries from its queue, runs the handler, and tells its `PoolListener` how
-each run ended. The pool does not know policies.
+each run ended. The pool does not know policies. Each run has a context (`contextvars`) of its own: what a handler binds
+there for its log lines is gone with the next message.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextvars import Token
+from contextvars import Context, Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -228,7 +229,7 @@ class ThreadPool(WorkerPool):
                 except IndexError:
                     pass
                 else:
-                    self._run(delivery)
+                    contextvars.copy_context().run(self._run, delivery)
                     continue
             with self._condition:
                 self._idle += 1
@@ -253,7 +254,7 @@ class InlinePool(WorkerPool):
         self._busy = True
         try:
             while self._queue and not self.paused and not self.stopping:
-                self._run(self._queue.popleft())
+                contextvars.copy_context().run(self._run, self._queue.popleft())
         finally:
             self._busy = False
 
@@ -358,6 +359,14 @@ class LoopThread:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _differ(context: Context, base: Context) -> bool:
+    """Return whether a handler has left something in its context: then the next run gets another one."""
+    try:
+        return context != base
+    except Exception:  # of a value that cannot be compared
+        return True
+
+
 async def _error_of(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
     """Await it, and return what it raises: in a task, KeyboardInterrupt and SystemExit would end the whole loop."""
     try:
@@ -380,15 +389,17 @@ class AsyncPool(WorkerPool):
 
     def start(self) -> None:
         for _ in range(self.spec.workers):
-            self._thread.loop.call_soon_threadsafe(self._begin_task)
+            self._thread.loop.call_soon_threadsafe(self._begin_task, contextvars.copy_context())
 
-    def _begin_task(self) -> None:
-        self._tasks.add(self._thread.loop.create_task(self._work()))
+    def _begin_task(self, base: Context) -> None:
+        task = self._thread.loop.create_task(self._work(base), context=base.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _wake(self, n: int) -> None:
         self._thread.loop.call_soon_threadsafe(self._news.set)
 
-    async def _work(self) -> None:
+    async def _work(self, base: Context) -> None:
         while not self.stopping:
             if self.paused or not self._queue:
                 self._news.clear()
@@ -396,6 +407,8 @@ class AsyncPool(WorkerPool):
                     await self._news.wait()
                 continue
             await self._run_async(self._queue.popleft())
+            if _differ(contextvars.copy_context(), base):
+                return self._begin_task(base)  # a task cannot change its context for another one
 
     async def _run_async(self, delivery: Delivery) -> None:
         if self.spec.batch is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -312,6 +313,88 @@ def test_a_decoder_is_taken_at_its_word(batch: int | None, word: Exception, reas
         (letter,) = broker.dead_letters("orders")
     assert (letter.headers["redeliver_reason"], letter.headers["redeliver_failures"]) == (reason, failures)
     assert len(handled) == 1
+
+
+BOUND: ContextVar[str] = ContextVar("bound", default="nothing")
+
+
+def bind(delivery: Delivery) -> None:
+    delivery.state["seen"] = BOUND.get()
+    BOUND.set(delivery.text)
+    if delivery.text == "bad":
+        raise ValueError("bad body")
+
+
+async def bind_async(delivery: Delivery) -> None:
+    await asyncio.sleep(0)
+    bind(delivery)
+
+
+def bind_batch(deliveries: Sequence[Delivery]) -> None:
+    bind(deliveries[0])
+
+
+class Uncomparable:
+    """Is compared as an array of numpy is: the answer is no bool."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]  # as an array
+
+
+@pytest.mark.parametrize("handler", [bind, bind_async, lambda delivery: bind_async(delivery), bind_batch])
+@pytest.mark.parametrize("inline", [True, False], ids=["by hand", "with threads"])
+def test_what_a_handler_binds_in_its_context_is_gone_with_the_next_message(
+    handler: Any, inline: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line of a failure is written in the context of its handler."""
+    name = f"bound-{handler.__name__}-{inline}".replace("<lambda>", "lambda")
+    logged: list[str] = []
+    caplog.handler.addFilter(lambda record: logged.append(BOUND.get()) or True)
+    app, handled = App(f"memory://{name}", policy=RedeliveryPolicy(2, 0.0, "queue:dead")), threading.Event()
+    app.handler("orders", batch=1 if handler is bind_batch else None)(handler)
+    app.on_attempt(lambda record: handled.set() if record.outcome == "dead_lettered" else None)
+    broker = MemoryBroker("rabbitmq", name=name, makes_queues=True)
+    register_broker(name, broker)
+    bodies = (b"one", b"two", b"bad")
+    if inline:
+        with TestApp(app) as test:
+            for body in bodies:
+                test.send("orders", body)
+            test.advance(1)
+            letters = test.dead_letters("orders")
+    else:
+        for body in bodies:
+            broker.send(Destination("orders"), body)
+        with app:
+            assert handled.wait(20)
+        letters = broker.peek("dead")
+    assert [letter.headers["redeliver_state"] for letter in letters] == ['{"seen": "nothing"}']
+    assert BOUND.get() == "nothing"
+    if handler in (bind, bind_batch) or (handler is bind_async and not inline):  # others run in a copy of it
+        assert "bad" in logged
+
+
+def test_a_value_that_cannot_be_compared_stops_no_worker() -> None:
+    array: ContextVar[Uncomparable] = ContextVar("array")
+    array.set(Uncomparable())
+    broker, handled = MemoryBroker("rabbitmq", name="uncomparable", makes_queues=True), []
+    register_broker("uncomparable", broker)
+    app, done = App("memory://uncomparable"), threading.Event()
+
+    @app.handler("orders")
+    async def handle(delivery: Delivery) -> None:
+        array.set(Uncomparable())
+        handled.append(delivery.text)
+        if len(handled) == 3:
+            done.set()
+
+    for body in (b"1", b"2", b"3"):
+        broker.send(Destination("orders"), body)
+    with app:
+        assert done.wait(20)
+    assert handled == ["1", "2", "3"]
 
 
 def test_a_guarded_handler_that_returns_a_coroutine_is_a_failure_and_not_marked(tmp_path: Any) -> None:
