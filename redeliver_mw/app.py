@@ -28,7 +28,7 @@ from .policy import AnyPolicy
 from .redelivery.delays import Option
 from .runtime.app_metrics import AppMetrics
 from .runtime.engine import Engine
-from .runtime.handler import HandlerSpec
+from .runtime.handler import HandlerSpec, check_handler
 from .runtime.partition import ProcessShare, partition_sources
 from .runtime.policy_checks import check_policies
 from .runtime.policy_findings import FindingRules
@@ -241,6 +241,7 @@ class App:
             chosen = self._policies.of(policy, fn)
             pool = self._workers if workers is None else count("workers", workers)
             spec = HandlerSpec(destination, fn, chosen, pool, window, decode, selector or "", order, batch)
+            check_handler(spec)
             self._specs[destination] = spec
             return fn
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ..adapter.capabilities import Mechanism
 from ..errors import NotCopyable
 from ..message import Destination
+from ..timers import SLACK
 from .commands import (
     CancelTimer,
     Command,
@@ -289,7 +290,8 @@ class Effects:
         most = tracked.budget.options.keep_at_most
         if most is None:
             return math.inf
-        return max(0.0, tracked.since + most - self.mono)
+        left = tracked.since + most - self.mono
+        return left if left > SLACK else 0.0  # else a timer for a part of a microsecond is set again and again
 
     def _note(self, tracked: TrackedDelivery, signal: Signal) -> None:
         """Remember what came after the delivery was lost; its redelivery will be dealt with accordingly."""

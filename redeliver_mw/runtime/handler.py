@@ -37,32 +37,34 @@ class HandlerSpec:
     order: Order | None = None
     batch: int | None = None  # None: it is called with one delivery at a time
 
-    def __post_init__(self) -> None:
-        """Raise ConfigError for what cannot be called with a delivery, or of which a call runs nothing."""
-        name = f"{self.fn!r:.200}"
-        if not callable(self.fn):
-            raise self._refused(f"{name} is no function", "Register a function that takes a delivery")
-        if is_generator(self.fn):
-            what = f"{name} is a generator function, and a call runs none of its lines"
-            raise self._refused(what, "Write it without yield")
-        if self.decode is not None:
-            check_plain(self.decode, "decode", where=str(self.source))
-        if self.batch is not None:
-            arguments, given = 1, "one argument, the list of deliveries"
-        elif self.decode is not None:
-            arguments, given = 2, "two arguments, the decoded body and the delivery"
-        else:
-            arguments, given = 1, "one argument, the delivery"
-        if not accepts(self.fn, arguments):
-            cure = "Let it take that; of a method, register the bound one"
-            raise self._refused(f"{name} cannot be called with {given}", cure)
-
-    def _refused(self, what: str, cure: str) -> ConfigError:
-        return ConfigError(what, where=str(self.source), cure=cure, code="handler-not-usable")
-
     @property
     def is_async(self) -> bool:
         return is_async(self.fn)
+
+
+def check_handler(spec: HandlerSpec) -> None:
+    """Raise ConfigError for what cannot be called with a delivery, or of which a call runs nothing."""
+    name = f"{spec.fn!r:.200}"
+    if not callable(spec.fn):
+        raise _refused(spec, f"{name} is no function", "Register a function that takes a delivery")
+    if is_generator(spec.fn):
+        what = f"{name} is a generator function, and a call runs none of its lines"
+        raise _refused(spec, what, "Write it without yield")
+    if spec.decode is not None:
+        check_plain(spec.decode, "decode", where=str(spec.source))
+    if spec.batch is not None:
+        arguments, given = 1, "one argument, the list of deliveries"
+    elif spec.decode is not None:
+        arguments, given = 2, "two arguments, the decoded body and the delivery"
+    else:
+        arguments, given = 1, "one argument, the delivery"
+    if not accepts(spec.fn, arguments):
+        cure = "Let it take that; of a method, register the bound one"
+        raise _refused(spec, f"{name} cannot be called with {given}", cure)
+
+
+def _refused(spec: HandlerSpec, what: str, cure: str) -> ConfigError:
+    return ConfigError(what, where=str(spec.source), cure=cure, code="handler-not-usable")
 
 
 def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, able: SourceCapabilities) -> SourcePlan:
