@@ -725,11 +725,12 @@ def test_it_is_given_back_alone_before_the_ack_timeout_and_its_verdict_stands() 
 @pytest.mark.parametrize("early", [0.0, 2e-13, 9e-7])
 def test_a_delayed_one_is_given_back_also_by_a_timer_that_is_a_grain_early(early: float) -> None:
     """A timer for what is left would fire at once, and again and again while the clock stands still."""
-    core = tight(RedeliveryPolicy(None, 25.0), keep_at_most=10.0)
+    core = tight(RedeliveryPolicy(100, 25.0), option="auto", schedule=LADDER, keep_at_most=18.0)
     core.fail(delivery())
+    core.due(core.the(StartTimer))
     wait = core.the(StartTimer)
-    assert wait.seconds == 10.0
-    core.sleep(10.0 - early)
+    assert wait.seconds == 8.0
+    core.sleep(8.0 - early)
     core.feed(TimerFired(wait.token, core.at))
     assert core.of(StartTimer) == []
     assert core.the(Settle).settlement == "released"
