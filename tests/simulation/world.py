@@ -23,6 +23,7 @@ from .weather import Weather
 
 FAULTY = 40.0  # seconds, after which nothing goes wrong any more
 QUIET = 3 * 3600.0  # seconds until everything must have come to its end, an hour of a wrong clock included
+MOST_STEPS = 50_000  # at one instant: more than any history has that ends
 
 
 class World:
@@ -40,6 +41,7 @@ class World:
         self.book = Book(self)
         self.life: Life | None = None
         self.points = 0
+        self._instant, self._steps = -1.0, 0  # of the clock's last callback, and how many there were at it
         self.weather = Weather(self, plan)
         self._stop_in: float | None = None  # a stop is wanted, and the next life after so many seconds
         self._start_wanted = False
@@ -217,7 +219,7 @@ class World:
         while True:
             try:
                 self._change_lives()
-                if self.clock.step():
+                if self._step():
                     continue
             except Died:
                 self.note("the process is dead")
@@ -230,10 +232,21 @@ class World:
         """The same within a life, as far as it lives."""
         until = self.clock.now().mono + seconds
         while True:
-            while self.clock.step():
+            while self._step():
                 pass
             if done() or not self._sleep(until):
                 return
+
+    def _step(self) -> bool:
+        """Run one callback that is due, False if none is. So many of them at one instant are one after the other."""
+        if not self.clock.step():
+            return False
+        now = self.clock.now().mono
+        self._steps = self._steps + 1 if now == self._instant else 0
+        self._instant = now
+        if self._steps > MOST_STEPS:
+            self.book.wrong(f"there is no end of what happens at {now} s")
+        return True
 
     def _sleep(self, until: float) -> bool:
         """To the next instant at which something happens; False where none comes before `until`."""
