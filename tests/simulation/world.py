@@ -13,6 +13,7 @@ from typing import Any
 from redeliver_mw.errors import BrokerError, ConfigError, LimboError
 from redeliver_mw.memory import Faults
 from redeliver_mw.message import Destination
+from redeliver_mw.timers import SLACK
 
 from .book import Book
 from .disk import WORLDS, disk
@@ -41,7 +42,7 @@ class World:
         self.book = Book(self)
         self.life: Life | None = None
         self.points = 0
-        self._instant, self._steps = -1.0, 0  # of the clock's last callback, and how many there were at it
+        self._instant, self._steps = -1.0, 0  # of the clock, and how many callbacks there were since
         self.weather = Weather(self, plan)
         self._stop_in: float | None = None  # a stop is wanted, and the next life after so many seconds
         self._start_wanted = False
@@ -242,9 +243,10 @@ class World:
         if not self.clock.step():
             return False
         now = self.clock.now().mono
-        self._steps = self._steps + 1 if now == self._instant else 0
-        self._instant = now
-        if self._steps > MOST_STEPS:
+        self._steps += 1
+        if now > self._instant + SLACK:
+            self._instant, self._steps = now, 0
+        elif self._steps > MOST_STEPS:
             self.book.wrong(f"there is no end of what happens at {now} s")
         return True
 
