@@ -111,11 +111,16 @@ class Timers:
         self._due.pop(token, None)
 
     def run_out(self) -> None:
-        """Fire every token that is due. Called by the adapter's timer."""
+        """Fire every token that is due. Called by the adapter's timer.
+
+        A wait that is set meanwhile is for the next call, however short it is: so each call comes to its end.
+        """
         self._next, self._cancel = float("inf"), None
         at = self._clock.now()
+        over: list[tuple[float, int]] = []
         while self._heap and self._heap[0][0] <= at.mono + SLACK:
-            due, token = heapq.heappop(self._heap)
+            over.append(heapq.heappop(self._heap))
+        for due, token in over:
             if self._due.get(token) == due:
                 del self._due[token]
                 self._fire(token, at)
