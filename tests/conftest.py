@@ -109,7 +109,10 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark a test `broker` that asks for a real one, and `long` where it is left to `make test-all`."""
+    """Mark a test `broker` that asks for a real one, and `long` where it is left to `make test-all`.
+
+    A test on Spark gets ten minutes: where the machine has much else to do, a few jobs take half of that.
+    """
     tests = Path(__file__).parent.as_posix()
     longest_first(items, tests)
     on_brokers: set[Path] = set()
@@ -117,6 +120,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark(item, tests)
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
         if item.get_closest_marker("broker") and item.path not in on_brokers:
             if not may_use_brokers(item.path.read_text(), FIXTURES):
                 raise pytest.UsageError(

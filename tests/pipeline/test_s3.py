@@ -46,7 +46,7 @@ def test_records_are_compacted_counted_and_reported_once_and_no_credentials_are_
             text=True,
             env={**os.environ, **environment(url), "PYTHONPATH": paths},
             cwd=REPOSITORY,
-            timeout=280,
+            timeout=580,
         )
         assert done.returncode == 0, done.stderr
         first, second = json.loads(done.stdout.splitlines()[-1])
