@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import FunctionType
 from typing import Any
 
@@ -35,13 +35,13 @@ def is_generator(function: object) -> bool:
 
     A generator function behind partials is one, too.
     """
-    function = _without_partials(function)
-    if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        function = getattr(function, "__call__", None)  # noqa: B004  (its kind is wanted, not whether it is there)
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    plain = _without_partials(function)
+    if not (inspect.isfunction(plain) or inspect.ismethod(plain)):
+        plain = type(plain).__call__ if callable(plain) else None
+    return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
 
 
-def accepts(function: object, arguments: int) -> bool:
+def accepts(function: Callable[..., object], arguments: int) -> bool:
     """Return whether the function can be called with that many positional arguments; True where that is not known."""
     plain = _without_partials(function)
     if inspect.ismethod(plain):
@@ -51,7 +51,7 @@ def accepts(function: object, arguments: int) -> bool:
     if hasattr(plain, "__signature__"):  # of somebody who passes further arguments, and may not say so
         return True
     try:
-        signature = inspect.signature(function, follow_wrapped=False)  # type: ignore[arg-type]  # a TypeError else
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return True
     try:
