@@ -289,7 +289,7 @@ class Book:
             self._check_place(name, m, places.get(name, []))
 
     def _check_place(self, name: str, m: Message, places: list[str]) -> None:
-        if self.stays(name):
+        if self.stays(name) or self._came_again(m, places):
             return self._check_uncopyable(name, m, places)
         if "limbo" in places and any(fault.kind == "refuse" for fault in self.plan.faults):
             return  # its target has refused it too often: it waits there for somebody
@@ -313,6 +313,10 @@ class Book:
         often = m.failed + m.charged >= plan.dead_after  # by runs that knew nothing of each other, or crashes
         dead = m.ended == "dead" or (not m.ended and m.exposed > 0 and plan.on_dead == "dead-letter" and often)
         return m.letter.wide and dead and not m.running and not m.handled
+
+    def _came_again(self, m: Message, places: Sequence[str]) -> bool:
+        """Return whether it was handled though its dead letter is in limbo: the settlement of the original was lost."""
+        return m.letter.wide and m.handled > 0 and m.exposed > 0 and self.plan.limbo and "limbo" in places
 
     def rests(self, name: str, places: Sequence[str]) -> bool:
         """Return whether such a message is where it is to stay: in limbo only, where there is one."""
