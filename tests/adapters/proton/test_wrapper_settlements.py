@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -166,6 +166,13 @@ def test_what_is_no_handler_is_refused_with_a_cure() -> None:
 
     class Coroutine(MessagingHandler):
         async def on_message(self, event: Any) -> None: ...
+
+    class Generator(MessagingHandler):
+        def on_message(self, event: Any) -> Iterator[int]:
+            yield 1
+
+    with pytest.raises(ConfigError, match="generator function"):
+        redelivering(Generator())
 
     for wrong in (Duck(), lambda event: None, Coroutine()):
         with pytest.raises(ConfigError) as caught:
