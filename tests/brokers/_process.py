@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -13,10 +14,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 _LEASH = Path(__file__).with_name("_leash.py")
+
+_BLOCK = 200
+_blocks: dict[int, Iterator[int]] = {}
+_marks: list[socket.socket] = []
 
 
 class BrokerFailed(RuntimeError):
@@ -93,12 +98,12 @@ def free_ports(count: int) -> list[int]:
     """Different free TCP ports on 127.0.0.1, below the range from which the kernel takes clients' ports.
 
     A broker that is down for a moment must find its port free again: a client's outgoing connection could
-    have taken one from the usual range.
+    have taken one from the usual range. No other process that asks here is given the same ports, however
+    long a broker takes until it listens.
     """
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = range(10_000, low) if low > 12_000 else range(20_000, 65_000)
     found: list[int] = []
-    for port in random.SystemRandom().sample(candidates, len(candidates)):
+    for _ in range(_BLOCK):
+        port = _next_port()
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -108,6 +113,34 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise BrokerFailed("no free port on 127.0.0.1")
+
+
+def _next_port() -> int:
+    """The ports of this process's block one after the other, then from its beginning again."""
+    process = os.getpid()
+    if process not in _blocks:  # a process that was forked takes a block of its own
+        _blocks[process] = itertools.cycle(_take_block())
+    return next(_blocks[process])
+
+
+def _take_block() -> range:
+    """A range of ports that no other process has.
+
+    Its mark is a socket with a name that is no file's: it is there as long as the process is, whatever ends it.
+    """
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(10_000, low) if low > 12_000 else range(20_000, 65_000)
+    starts = ports[::_BLOCK][:-1]
+    for start in random.SystemRandom().sample(starts, len(starts)):
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(f"\0redeliver-mw-tests-ports-{start}")
+        except OSError:
+            mark.close()
+            continue
+        _marks.append(mark)
+        return range(start, start + _BLOCK)
+    raise BrokerFailed(f"all {len(starts)} blocks of {_BLOCK} ports are taken by other test processes")
 
 
 def listening(port: int) -> bool:
