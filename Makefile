@@ -16,8 +16,8 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
-# A+B,C: A beside B, which C follows. Tests on Spark and on brokers wait for half of their time, which the unit tests use;
-# all three at once took each other's processors, and Spark's were late beside brokers.
+# A,B+C: A with B after it, beside C. Tests on brokers wait for half of their time, which the unit tests use. Those on Spark
+# begin when the unit tests have ended, beside the last ones on brokers: all three at once took each other's processors.
 STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
@@ -61,7 +61,7 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
-	@$(STAGES) setup lint+types+imports+docs+collected brokers unit+spark-tests,broker-tests bench-small
+	@$(STAGES) setup lint+types+imports+docs+collected brokers unit,spark-tests+broker-tests bench-small
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
@@ -96,7 +96,7 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 collected: $(READY) ## every test can be imported; it also compiles them
 	$(PYTEST) --collect-only -qq > /dev/null || { $(PYTEST) --collect-only -q | tail -n 60; false; }
 
-# They give way to tests on Spark and on brokers beside them, in which answers are due at a time.
+# They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark
 	nice -n 5 $(PYTEST) $(SPREAD) -m "not broker and not spark and not long"
 
