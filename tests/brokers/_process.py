@@ -21,7 +21,6 @@ _LEASH = Path(__file__).with_name("_leash.py")
 
 _BLOCK = 200
 _blocks: dict[int, Iterator[int]] = {}
-_marks: list[socket.socket] = []
 
 
 class BrokerFailed(RuntimeError):
@@ -75,7 +74,7 @@ class Leash:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.close()  # the leash does the rest
-        process.wait(timeout=30)
+        process.wait(timeout=120)  # a data folder of thousands of files takes a while on a busy machine
         process.stdout.close()
         shutil.rmtree(self._data, ignore_errors=True)  # if the leash itself was killed
 
@@ -138,7 +137,7 @@ def _take_block() -> range:
         except OSError:
             mark.close()
             continue
-        _marks.append(mark)
+        mark.detach()  # it stays open, and nobody closes it
         return range(start, start + _BLOCK)
     raise BrokerFailed(f"all {len(starts)} blocks of {_BLOCK} ports are taken by other test processes")
 
