@@ -45,6 +45,26 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+PLAIN_APP = """
+import sys
+from redeliver_mw import App
+app = App("memory://plain", policy="3:1000")
+app.handler("orders")(lambda delivery: None)
+with app:
+    assert app.health()["started"]
+print(*sys.modules)
+"""
+
+
+def test_an_app_loads_nothing_of_what_it_does_not_use() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN_APP], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    parts = {".".join(name.split(".")[:2]) for name in done.stdout.split()}
+    assert "redeliver_mw.runtime" in parts
+    unused = {"crash_safety", "dead_letters", "doctor", "limbo", "operations", "storage"}
+    assert parts & {"sqlalchemy", "pydantic", *(f"redeliver_mw.{name}" for name in unused)} == set()
+
+
 def test_memory_is_flat_over_a_hundred_thousand_messages() -> None:
     app = App("memory://", policy=RedeliveryPolicy(dead_after=2, backoff=0.0, on_dead="discard"), prefetch=100)
 

@@ -43,7 +43,6 @@ from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
 from ..telemetry.hook import NO_TELEMETRY, TelemetryHook
 from ..telemetry.state import ConsumerDescription, ConsumerState, SourceState
-from .broker_watch import BrokerWatch
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
 from .policy_checks import ladder_of
@@ -58,6 +57,7 @@ from .workers import AsyncPool, InlinePool, LoopThread, PoolListener, ThreadPool
 if TYPE_CHECKING:
     from ..crash_safety.gate import CrashSafetyGate
     from ..limbo.service import LimboService
+    from .broker_watch import BrokerWatch
     from .operations_link import OperationsLink
     from .remote_control import RemoteControl
 
@@ -143,7 +143,9 @@ class Engine:
             if self._limbo is not None:
                 self._limbo.start()
             if self._telemetry.wants_broker_state:
-                self._watch = BrokerWatch(
+                from .broker_watch import BrokerWatch as Watching  # imports the reader of dead letters
+
+                self._watch = Watching(
                     self.adapter,
                     self._dead_letter_queues,
                     self._limbo,
