@@ -60,7 +60,11 @@ class DelayPlanner:
         step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
         longest = step if step > 0 else round(tracked.budget.options.longest * 1e6)
         left_us = min(past.not_before_us - at.us, longest)
-        past.not_before_us = at.us + left_us  # what is left is counted by this clock from now on
+        # What is left is counted by this clock from now on, and so is the failure: their distance is asked for again.
+        due_us = at.us + left_us
+        if past.last_failed_us is not None:
+            past.last_failed_us += due_us - past.not_before_us
+        past.not_before_us = due_us
         return left_us / 1e6
 
     def _returned_later(self, tracked: TrackedDelivery) -> bool:

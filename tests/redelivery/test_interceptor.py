@@ -647,6 +647,19 @@ def test_a_wall_clock_that_is_set_back_never_makes_a_delay_longer_than_its_step(
     assert slept <= 28.5 + 1e-6
 
 
+def test_a_wall_clock_that_is_set_back_cuts_no_delay_short_when_the_message_comes_twice_after_that() -> None:
+    core = Core(RedeliveryPolicy(5, 0.0, "queue:DLQ.$"), replace(HOLD, longest=0.0))  # the policy has no delay
+    core.fail(nameless(), RetryAfter(2.0))
+    core.feed(GenerationLost(1))
+    core.wall -= 3600.0
+    core.arrive(nameless(2, True))
+    assert core.the(StartTimer).seconds == pytest.approx(2.0)
+    core.sleep(0.5)
+    core.feed(GenerationLost(2))
+    core.arrive(nameless(3, True))
+    assert core.the(StartTimer).seconds == pytest.approx(1.5)
+
+
 def test_what_cannot_be_copied_for_a_retry_is_run_again_here() -> None:
     core = Core(RedeliveryPolicy(3, 25.0, "queue:DLQ.$"), AUTO, header_bytes=100)
     d = delivery()
