@@ -47,7 +47,7 @@ unexport VIRTUAL_ENV PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs collected unit unit-fast brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports docs collected java-archive unit unit-fast brokers broker-tests spark-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -61,7 +61,7 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, the documentation's links, unit tests, tests on Spark, tests on real brokers, the small bench
-	@$(STAGES) setup lint+types+imports+docs+collected brokers unit,spark-tests+broker-tests bench-small
+	@$(STAGES) setup lint+types+imports+docs+collected+java-archive brokers unit,spark-tests+broker-tests bench-small
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
@@ -95,6 +95,9 @@ docs: $(READY) ## the documentation's site, in build/docs; a link inside it that
 # Each worker imports all tests. What they compile is kept, so that it is done once, and not by eight workers at a time.
 collected: $(READY) ## every test can be imported; it also compiles them
 	$(PYTEST) --collect-only -qq > /dev/null || { $(PYTEST) --collect-only -q | tail -n 60; false; }
+
+java-archive: $(READY) ## the classes that Spark loads, in a file from which Java starts in half the time; tests alone use it
+	$(VENV)/bin/python -m tests.java_archives
 
 # They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark

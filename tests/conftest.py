@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.java_archives import spark_options
+
 # What commands print is compared as plain text, whatever the shell of the tests asks for.
 for name in ("FORCE_COLOR", "FORCE_COLOUR", "CLICOLOR_FORCE"):
     os.environ.pop(name, None)
-# The Java of Spark lives for seconds in most tests, too short for an optimizing compiler to pay. Without that compiler
-# Java keeps little room for compiled code, 48 MB, and throws away and compiles again what does not fit.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(spark_options()))
 
 # How long an example takes is the machine's affair; what may take only so long has a test that says so.
 settings.register_profile("house", deadline=None)

@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.brokers import _install
 from tests.brokers._broker import OwnBroker
 from tests.brokers._install import BrokerMissing
+from tests.java_archives import archive, reading, writing
 
 _JAVA = 17  # the oldest that runs all of them
 _GROUP = "org.apache.activemq"
@@ -132,17 +133,19 @@ def _java_version(path: str) -> int:
     return int(number[1]) if number else 0
 
 
-def java_argv(java: str, jars: Path, data: Path, *, tiered: bool) -> list[str]:
+def java_argv(java: str, jars: Path, data: Path, *, tiered: bool, writes: Path | None) -> list[str]:
     """The command line up to the main class, for a broker whose data folder is `data`.
 
-    `tiered`: with the optimising compiler, for measuring; without it a broker is up in half the time.
+    `tiered`: with the optimising compiler, for measuring; without it a broker is up in half the time. `writes` is the
+    archive of classes that it writes at its end, if it is to write one.
     """
+    classes = reading(archive(java, jars)) if writes is None else writing(writes)
     return [
         java,
         "-Xms64m",
         "-Xmx1g" if tiered else "-Xmx512m",
         "-XX:+UseSerialGC",
-        *([] if tiered else ["-XX:TieredStopAtLevel=1"]),
+        *([] if tiered else ["-XX:TieredStopAtLevel=1", *classes]),
         "-XX:-UsePerfData",  # no file in the system's temporary folder that a kill would leave behind
         "-Djava.awt.headless=true",
         "-Djava.net.preferIPv4Stack=true",
@@ -152,6 +155,20 @@ def java_argv(java: str, jars: Path, data: Path, *, tiered: bool) -> list[str]:
         "-cp",
         f"{jars}/*",
     ]
+
+
+def write_archive(java: str, jars: Path, new: Callable[[Path], OwnBroker]) -> None:
+    """Start a broker that writes an archive of its classes, and end it: later ones start from the archive.
+
+    `new` makes one that writes to a path. Where the jars are in a folder of somebody else, there is no archive.
+    """
+    path = archive(java, jars)
+    if path.exists() or not os.access(jars, os.W_OK):
+        return
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    with started(lambda: new(unfinished)) as broker:
+        broker.leave()
+    unfinished.replace(path)
 
 
 def started(new: Callable[[], OwnBroker]) -> OwnBroker:

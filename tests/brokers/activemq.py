@@ -47,8 +47,8 @@ def fetch(version: str) -> str:
     """Install or cache what `open_broker` needs; one line about what there is now."""
     if found := given(GivenActiveMQ, version):
         return found.describe()
-    _maven.java(_cure(version))
-    _maven.jars(_jars(version), _cure(version))
+    java, jars = _maven.java(_cure(version)), _maven.jars(_jars(version), _cure(version))
+    _maven.write_archive(java, jars, lambda path: ActiveMQ(version, writes=path))
     return f"ActiveMQ {_RELEASES[version]} is here (maven cache)"
 
 
@@ -100,7 +100,7 @@ class ActiveMQ(OwnBroker):
     authentication plugin; `tls`: XML of the `<sslContext>`, and `connectors`: XML of further `<transportConnector …>`
     elements; `users`: XML of further `<authenticationUser …>` elements; `tiered`: with the optimising compiler, for
     measuring. Of a pair both have the same `user`, `password` and `store`, the folder of the messages: whoever comes
-    second waits for the other's end. `store_limit` is what may lie there.
+    second waits for the other's end. `store_limit` is what may lie there. `writes`: an archive of its classes.
     """
 
     kind = "activemq"
@@ -119,6 +119,7 @@ class ActiveMQ(OwnBroker):
         connectors: str = "",
         users: str = "",
         tiered: bool = False,
+        writes: Path | None = None,
         store: Path | None = None,
         user: str = "tester",
         password: str = "",
@@ -158,7 +159,7 @@ class ActiveMQ(OwnBroker):
         }
         given = [f"-D{name}={value}" for name, value in settings.items()]
         main = ["org.apache.activemq.console.Main", "start", f"xbean:file:{configuration}"]
-        self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered), *given, *main]
+        self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered, writes=writes), *given, *main]
 
     def set_password(self, password: str) -> None:
         """Have this one from the next start on."""

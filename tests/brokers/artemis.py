@@ -43,8 +43,8 @@ def fetch(version: str) -> str:
     """Install or cache what `open_broker` needs; one line about what there is now."""
     if found := given(GivenArtemis, version):
         return found.describe()
-    _maven.java(_cure(version))
-    _maven.jars(_jars(version), _cure(version))
+    java, jars = _maven.java(_cure(version)), _maven.jars(_jars(version), _cure(version))
+    _maven.write_archive(java, jars, lambda path: Artemis(version, writes=path))
     return f"Artemis {_RELEASES[version]} is here (maven cache)"
 
 
@@ -96,7 +96,7 @@ class Artemis(OwnBroker):
     inside `<core>`; `allow_anonymous`: whoever has no
     or a wrong password is a guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
     Of a pair both have the same `password`, each its `port`, and in `core` what makes it one of a pair; `store`, if
-    they share it, is the folder of the messages.
+    they share it, is the folder of the messages. `writes`: an archive of its classes.
     """
 
     kind = "artemis"
@@ -114,6 +114,7 @@ class Artemis(OwnBroker):
         core: str = "",
         allow_anonymous: bool = False,
         tiered: bool = False,
+        writes: Path | None = None,
         port: int = 0,
         password: str = "",
         store: Path | None = None,
@@ -138,7 +139,7 @@ class Artemis(OwnBroker):
         given = [f"-D{name}={value}" for name, value in properties.items()]
         opened = ["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"]
         main = ["org.apache.activemq.artemis.cli.Artemis", "run"]
-        self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered), *given, *opened, *main]
+        self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered, writes=writes), *given, *opened, *main]
 
     def ctl(self, *words: str) -> str:
         """Make a management call.

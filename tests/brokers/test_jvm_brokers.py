@@ -21,7 +21,7 @@ import pytest
 import stomp
 from proton.utils import BlockingConnection
 
-from tests.brokers import Broker, BrokerFailed, BrokerMissing, _maven, _stomp, broker
+from tests.brokers import KINDS, Broker, BrokerFailed, BrokerMissing, _maven, _stomp, broker
 from tests.brokers._broker import OwnBroker
 from tests.brokers.skips import only_if
 
@@ -167,6 +167,17 @@ def test_activemqs_options_reach_the_broker() -> None:
             connection.nack(inbox.frames.get(timeout=10).headers["ack"])
             connection.subscribe(f"/queue/MINE.{name}", id="2", ack="client-individual")
             assert inbox.frames.get(timeout=10).body == "now"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["activemq", "artemis"])
+def test_a_broker_starts_from_an_archive_of_its_classes(kind: str) -> None:
+    KINDS[kind].fetch(KINDS[kind].VERSIONS[0])
+    with broker(kind, tiered=False) as b:  # one of ours, because it has an option
+        (process,) = own(b).pids()
+        mapped = Path(f"/proc/{process}/maps").read_text().splitlines()
+    archives = {Path(line.split()[-1]) for line in mapped if line.endswith(".jsa")}
+    assert [path for path in archives if path.parent.name.startswith(f"{kind}-{b.version}-")]
 
 
 def test_artemis_answers_management(artemis: Broker) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from redeliver_mw.errors import ConfigError, MissingExtra
 from redeliver_mw.pipeline import SparkError, session
+from tests.java_archives import archive_of_spark
 from tests.pipeline.javas import fake_java
 
 if TYPE_CHECKING:
@@ -107,3 +108,11 @@ def test_a_setting_that_spark_refuses_is_your_input() -> None:
 def test_a_setting_that_java_refuses_is_reported_in_its_words() -> None:
     text = refused("session('local[1]', {'spark.driver.memory': 'lots'})")
     assert "local[1]: Spark does not take this: Invalid maximum heap size: -Xmxlots. Correct --master or --conf" in text
+
+
+def test_the_java_of_the_tests_starts_from_an_archive_of_its_classes_if_there_is_one(spark: SparkSession) -> None:
+    java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # it is there outside Spark Connect
+    mapped = Path(f"/proc/{java}/maps").read_text()
+    archive = archive_of_spark()
+    assert archive is not None
+    assert (str(archive) in mapped) == archive.exists()
