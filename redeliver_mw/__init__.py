@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Redelivery policies for consumers of ActiveMQ, RabbitMQ and Artemis.
+"""Provides redelivery policies for consumers of ActiveMQ, RabbitMQ and Artemis.
 
 Names are loaded when they are first used, so that importing this package costs next to nothing and needs no
 driver, no SQLAlchemy and no command line.
@@ -64,7 +64,7 @@ _HOME = {
 if not TYPE_CHECKING:  # a type checker that saw it would let every misspelt name pass
 
     def __getattr__(name: str) -> Any:
-        """A public name on its first use; from then on it is an ordinary attribute (PEP 562)."""
+        """Return a public name's value on its first use; from then on the name is an ordinary attribute (PEP 562)."""
         if name == "__version__":
             from importlib.metadata import version
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every test may ask for."""
+"""Holds what every test may ask for."""
 
 import gc
 import logging

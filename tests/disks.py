@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Disks that are full, or of a few kilobytes."""
+"""Makes disks that are full, or that have a few kilobytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.brokers.skips import not_to_be_had
 
 @contextmanager
 def small_disk_at(place: Path, size: str = "256k") -> Iterator[Path]:
-    """A file system of its own in a new folder, where it can be mounted."""
+    """Yield a new folder that is a file system of its own, where one can be mounted."""
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:

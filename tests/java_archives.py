@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Archives of loaded classes, from which Java starts in half the time: that of Spark, and what brokers' need.
+"""Makes archives of loaded classes, of Spark's and of brokers', from which Java starts in half the time.
 
 Spark loads some ten thousand classes before its first job, a broker a few thousand, and each test of a command starts
 a Java of its own. `python -m tests.java_archives` runs a small pipeline, and has Java write its classes into the

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which variants of tests are left to `make test-all`, and why; what `make test-fast` leaves out; what begins first.
+"""Says which tests are left to `make test-all`, and why; which `make test-fast` leaves out; and which begin first.
 
 `make test` runs each test on the newest version of each broker that it is for, and of a product of parameters some
-pairs, so that each value occurs. A row names a file, a test of it (`*` is all of them), and a regular expression which
-the parameters of a variant match that is marked `long`; an empty one is the whole test. What of the contract is left
-out says `tests/contract/versions.py`.
+pairs, so that each value occurs. A row names a file, a test of it (`*` is all of them), and a regular expression. A
+variant is marked `long` if its parameters match the expression; an empty expression means the whole test.
+`tests/contract/versions.py` says what of the contract is left out.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ SLOW = [
 
 @dataclass(frozen=True)
 class LongTest:
-    """Variants of one test, or of all tests of a file, that only `make test-all` runs."""
+    """Names variants of one test, or of all tests of a file, that only `make test-all` runs."""
 
     file: str
     test: str

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of a Markdown page.
+"""Finds the blocks of a Markdown page.
 
-One that is marked with a file's name, ```` ```xml broker.xml ````, is that file: the page's commands and programs find
-it in their folder.
+A block that is marked with a file's name, ```` ```xml broker.xml ````, is that file: the page's commands and programs
+find the file in their folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _numbers = count(1)
 
 
 def files_of(page: str) -> dict[str, str]:
-    """The files that a page shows: their names and what is in them."""
+    """Return the text of each file that a page shows, by the file's name."""
     blocks = ((_FILE.fullmatch(block["info"].strip()), block["text"]) for block in FENCE.finditer(page))
     return {named["name"]: text for named, text in blocks if named}
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests, files and fixtures take the processors' time: `pytest --processor-time`.
+"""Shows which tests, files and fixtures take the processors' time: `pytest --processor-time`.
 
 Seconds that pass say little on a machine that does other things; the processor time of a test stays the same. This
 plugin counts that of the process of the tests and of all its descendants, also of those that are alive: a broker

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody sets the wall clock by an hour: that is said once, consuming goes on, and no rest grows by it."""
+"""Sets the wall clock by an hour: the step is logged one time, consuming goes on, and no delay grows by it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_clock_that_is_slewed_is_not_spoken_of(caplog: pytest.LogCaptureFixtur
 def test_no_rest_grows_by_a_step_beyond_one_more_of_the_same_length(
     delay: Any, step: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A hold goes by the other clock. A copy that comes an hour early waits for this step's delay."""
+    """A hold goes by the monotonic clock. A copy that comes an hour early waits for this step's delay."""
     rest = 8.0
     app = App(
         "memory://", policy=RedeliveryPolicy(2, rest, "queue:dead"), delay=delay, limbo=f"sqlite:///{tmp_path}/limbo.db"
@@ -100,7 +100,7 @@ def test_no_rest_grows_by_a_step_beyond_one_more_of_the_same_length(
 
 
 class Stepped:
-    """The machine's clocks, but for the wall one, which somebody sets."""
+    """Tells the machine's time, with a wall clock that a test can set."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()

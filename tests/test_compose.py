@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""docker-compose.yml as a real compose reads it, and its health checks against the real brokers.
+"""Reads docker-compose.yml with a real compose, and tries its health checks on the real brokers.
 
 No image is fetched or built here.
 """
@@ -30,7 +30,7 @@ CURE = "Install Docker's compose plugin, or the package docker-compose"
 
 @pytest.fixture(scope="module")
 def compose() -> list[str]:
-    """The command that reads compose files: Docker's plugin, else the one that is a program, else installed."""
+    """Return the command that reads compose files: Docker's plugin, else the program, which is installed if missing."""
     plugin = ["docker", "compose"]
     if shutil.which("docker") and not subprocess.run([*plugin, "version"], check=False, capture_output=True).returncode:
         return plugin
@@ -43,7 +43,7 @@ def compose() -> list[str]:
 
 
 def read(compose: list[str], profile: str) -> dict[str, dict[str, Any]]:
-    """The services of a profile by name. An invalid file is a failure with what compose says."""
+    """Return the services of a profile by name. An invalid file fails the test with what compose says."""
     plugin = compose == ["docker", "compose"]
     argv = [*compose, "--profile", profile, "config", *(["--format", "json"] if plugin else [])]
     done = subprocess.run(argv, check=False, cwd=REPOSITORY, capture_output=True, text=True)
@@ -53,7 +53,10 @@ def read(compose: list[str], profile: str) -> dict[str, dict[str, Any]]:
 
 
 def _yaml(text: str) -> Any:
-    """The older compose prints only YAML; but it is written in Python, and the system's has what it reads with."""
+    """Return the value of a YAML text, as the system's Python reads it.
+
+    The older compose prints only YAML. It is written in Python, so the system's Python has a reader of YAML.
+    """
     code = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)"
     done = subprocess.run(["/usr/bin/python3", "-c", code], check=True, input=text, capture_output=True, text=True)
     return json.loads(done.stdout)
@@ -111,7 +114,7 @@ def test_all_brokers_can_be_up_at_once(compose: list[str]) -> None:
 
 
 def published(port: Any) -> tuple[str, int, int]:
-    """(address, port outside, port inside) of a port as either compose prints it."""
+    """Return (address, port outside, port inside) of a port as either compose prints it."""
     if isinstance(port, dict):
         return port.get("host_ip", ""), int(port["published"]), int(port["target"])
     address, outside, inside = port.partition("/")[0].rsplit(":", 2)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs: threads, memory, processor time while nothing happens. Bounds are those of the README."""
+"""Tests the costs in threads, memory, and processor time while nothing happens. The bounds are those of the README."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HELD_LIMIT = 2048  # bytes beside the message's own
 
 
 def test_a_held_message_costs_less_than_two_kilobytes_beside_its_own() -> None:
-    """In a process of its own, where no thread of another test allocates meanwhile."""
+    """The messages are held in a process of its own, where no thread of another test allocates meanwhile."""
     done = subprocess.run([sys.executable, "-m", "tests.held_memory"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     stored, held = map(float, done.stdout.split())
@@ -40,7 +40,7 @@ def test_a_held_message_costs_less_than_two_kilobytes_beside_its_own() -> None:
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Return how many bytes of this process are in memory."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -88,7 +88,7 @@ def test_memory_is_flat_over_a_hundred_thousand_messages() -> None:
 
 
 def test_metrics_cost_a_healthy_message_less_than_three_microseconds() -> None:
-    """From the moment before its handler to the moment when its settlement is handed to the driver.
+    """The time is from the moment before the handler to the moment when the settlement is handed to the driver.
 
     A message without metrics takes about two. On a busy machine both take more; then the bound is twice as much.
     """
@@ -99,9 +99,10 @@ def test_metrics_cost_a_healthy_message_less_than_three_microseconds() -> None:
 
 @pytest.mark.parametrize(("sampled", "most"), [(0.0, 10.0), (1.0, 40.0)], ids=["unsampled", "sampled"])
 def test_a_span_costs_a_healthy_message_at_most_so_many_microseconds(sampled: float, most: float) -> None:
-    """The same, without the exporter, or three times what OpenTelemetry's own spans take in the same run.
+    """The time is from the moment before the handler to the hand-over of the settlement, without the exporter.
 
-    On a busy machine both take more than on an idle one.
+    Three times what OpenTelemetry's own spans take in the same run is allowed as well. On a busy machine both take more
+    than on an idle one.
     """
     traces = provider(sampled)
     without, traced = least([{}, {"traces": traces}], messages=1000, rounds=8)
@@ -118,7 +119,7 @@ FIVE_PERCENT = 50.0  # of it, in microseconds
 
 
 def test_with_a_handler_of_one_millisecond_telemetry_takes_at_most_five_percent_of_the_throughput() -> None:
-    """Measured as processor time, which is what a worker's messages per second lose.
+    """Throughput is measured as processor time, which is what a worker's messages per second lose.
 
     Between two messages a busy machine takes the processor's caches away. Spans of OpenTelemetry's own, without us,
     can then take longer than that; in this case ours take no more than three times as long.
@@ -141,7 +142,10 @@ def provider(sampled: float) -> TracerProvider:
 
 
 def microseconds_of_bare_spans(traces: TracerProvider | None, messages: int, pause: float = 0.0) -> float:
-    """Processor time for one span that OpenTelemetry makes alone, with as many attributes and links as ours."""
+    """Return the processor time for one span that OpenTelemetry makes alone.
+
+    The span has as many attributes and links as ours.
+    """
     tracer = None if traces is None else traces.get_tracer("bare")
     about = dict.fromkeys([f"messaging.attribute.{n}" for n in range(6)], "value")
     producer = SpanContext(1, 2, is_remote=True)
@@ -167,7 +171,10 @@ def least(kinds: list[dict[str, Any]], *, messages: int, rounds: int, pause: flo
 
 
 def microseconds_for_a_message(options: dict[str, Any], messages: int, pause: float = 0.0) -> float:
-    """Processor time for one message, without driver and journal, and with a handler that does nothing but sleep."""
+    """Return the processor time for one message, without driver and journal.
+
+    The handler does nothing but sleep.
+    """
     app = App("memory://", **options)
     app.handler("orders")(lambda delivery: None)
     with TestApp(app) as test:

@@ -39,7 +39,7 @@ def demo(*words: str, url: str | None = None, timeout: float = 60, **more: str) 
 
 
 def rows(shown: str) -> list[tuple[str, str, str, str]]:
-    """The cells of the dead letters' table: original destination, reason, failures, class of the error."""
+    """Return the cells of the dead letters' table: original destination, reason, failures, class of the error."""
     cells = [[cell.strip() for cell in line.split("│")[1:5]] for line in shown.splitlines() if line[:1] == "│"]
     return [(a.removeprefix("redeliver-demo."), b, c, d.partition(":")[0]) for a, b, c, d in cells]
 
@@ -103,7 +103,7 @@ def read_all(descriptor: int) -> str:
 
 
 def interrupted(*words: str, url: str | None = None) -> None:
-    """A Ctrl-C as soon as messages are handled."""
+    """Send Ctrl-C to the demo as soon as messages are handled, and check that the demo ends cleanly."""
     process = subprocess.Popen(
         [*DEMO, *words],
         env=environment(url) | {"PYTHONUNBUFFERED": "1"},
@@ -125,7 +125,7 @@ def interrupted(*words: str, url: str | None = None) -> None:
 
 
 def ctrl_c_counts() -> None:
-    """What is started in the background ignores it otherwise."""
+    """Let SIGINT interrupt this process. A process that is started in the background ignores SIGINT otherwise."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which broker the demo takes where REDELIVER_URL is not set: docker-compose.yml's, or the local installation.
+"""Tests which broker the demo takes where REDELIVER_URL is not set: docker-compose.yml's, or the local installation.
 
 The programs `docker` and `docker-compose` are stand-ins: they write down what they are asked, and answer as the
 branches of a shell's `case` say. Brokers are real.
@@ -33,7 +33,10 @@ Programs = Callable[..., dict[str, str]]
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
-    """Puts both on the PATH; what no branch names fails. Answers the environment with them."""
+    """Return a function that puts both programs on the PATH, and returns the environment with them.
+
+    What no branch names fails.
+    """
 
     def install(docker: str = "", compose: str = "") -> dict[str, str]:
         for name, branches in (("docker", docker), ("docker-compose", compose)):
@@ -46,13 +49,13 @@ def programs(tmp_path: Path) -> Programs:
 
 
 def asked(folder: Path) -> list[str]:
-    """What both were asked, but for what there is."""
+    """Return what both programs were asked, without the questions about what there is."""
     lines = (folder / "said").read_text().splitlines()
     return [line for line in lines if line != ENGINE_ASKED and not line.endswith((" version", " --short"))]
 
 
 class Chosen:
-    """`the_broker` of the example, in this process."""
+    """Calls `the_broker` of the example, in this process."""
 
     def __init__(self, path: Path) -> None:
         spec = importlib.util.spec_from_file_location("order_service_where", path)

@@ -31,7 +31,7 @@ def commands() -> Iterator[Any]:
 
 
 def tidy(text: str) -> list[str]:
-    """Lines without blanks at their end, and without blank lines at both ends."""
+    """Return the lines without blanks at their end, and without blank lines at both ends."""
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").splitlines()
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's site: its menu has every page, llms.txt has the same, and a link that leads nowhere is reported.
+"""Tests the documentation's site: its menu and llms.txt have every page, and a link that leads nowhere is reported.
 
 `make docs` builds the whole site. Here a few small pages are built with the same configuration.
 """

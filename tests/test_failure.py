@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An exception in words: the same bug the same print, no secret anywhere, and never a second failure."""
+"""Tests an exception in words: the same bug has the same print, no secret is in it, and no second failure happens."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_stack_that_was_seen_before_is_described_as_it_was_the_first_time() ->
 
 
 def test_code_that_is_made_and_thrown_away_is_never_taken_for_other_code() -> None:
-    """Its place in memory is another's soon."""
+    """The place of such code in memory is soon that of other code."""
     for n in (n % 997 for n in range(3000)):  # four digits would be no part of the print
         made: dict[str, Any] = {"__name__": "made"}
         exec(f"def f{n}():\n    raise ValueError", made)
@@ -407,7 +407,7 @@ def test_no_text_in_front_saves_a_secret_on_a_line_of_its_own(parts: list[str]) 
 
 
 def timed(work: Callable[[], object]) -> float:
-    """CPU seconds of this thread: what else runs on the machine does not count."""
+    """Return the CPU seconds of this thread: what else runs on the machine does not count."""
     start = time.thread_time()
     work()
     return time.thread_time() - start

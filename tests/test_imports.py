@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The import contracts of pyproject.toml, shown to be able to fail. That they are kept is `make imports`."""
+"""Shows that the import contracts of pyproject.toml can fail. `make imports` checks that they are kept."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_contract_has_an_import_planted_against_it() -> None:
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What import-linter says of a copy of the sources in which every planted import stands."""
+    """Return what import-linter says of a copy of the sources in which every planted import stands."""
     copy = tmp_path_factory.mktemp("planted")
     shutil.copytree(REPOSITORY / "redeliver_mw", copy / "redeliver_mw")
     for adapter in (REPOSITORY / "adapters").iterdir():

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The layout: one meaning for each type name, no two modules that import each other, and no re-exports but five."""
+"""Tests the layout: one meaning for each type name, no two modules that import each other, only five re-exports."""
 
 from __future__ import annotations
 

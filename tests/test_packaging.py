@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is shipped: the wheel's contents, and the wheel at work where the sources cannot be reached."""
+"""Tests what is shipped: the wheel's contents, and the wheel at work where the sources cannot be reached."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ def run(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of what git would have, so that nothing lying about gets in or is touched."""
+    """Build the wheel from a copy of the files that git would have, and return its path.
+
+    The copy keeps stray files out of the wheel, and the build changes nothing in the sources.
+    """
     listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=REPOSITORY)
     if listed.returncode:
         not_to_be_had("what belongs to the project git alone knows. Run this test in a git checkout")
@@ -74,10 +77,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel in it; its dependencies are those of the running one.
+    """Return a virtual environment with the wheel in it; its dependencies are those of the running environment.
 
-    They come by a line in a .pth file. An environment added that way has its own .pth files ignored, so an
-    editable install in it does not bring the sources back.
+    The dependencies come by a line in a .pth file. Python ignores the .pth files of an environment that is added that
+    way, so an editable install in the running environment does not bring the sources back.
     """
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A pulling loop with a limbo."""
+"""Tests a pulling loop with a limbo."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A topic as a source: a durable subscription, whose retries and replays reach nobody else."""
+"""Tests a topic as a source: a durable subscription, whose retries and replays reach nobody else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redeliver_mw.testing import TestApp
 
 
 def failing_auditor(personality: str) -> tuple[TestApp, list[tuple[str, int]]]:
-    """Two subscriptions to one topic; the handler of `audit` always fails."""
+    """Return an App with two subscriptions to one topic, and its calls. The handler of `audit` always fails."""
     app, seen = App(f"memory://?personality={personality}", policy="1:1000; 2:move(queue:dlq.$)"), []
 
     @app.handler("topic:prices", subscription="audit")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The project's texts: no address of the machine they were written on, no dead link, no snippet that fails.
+"""Tests the project's texts: no address of the machine they were written on, no dead link, no snippet that fails.
 
 Every block marked `python` in README.md, docs/ and the examples' pages is run as it stands, each in a process
 and a folder of its own, beside the files that its page shows. A block marked `python continued` is run after the
@@ -58,7 +58,7 @@ _stop_later()
 
 
 def files(*patterns: str) -> list[Path]:
-    """The project's files: those in git, and new ones that git does not ignore."""
+    """Return the project's files: those in git, and new files that git does not ignore."""
     argv = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
     listed = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True)
     found = {REPOSITORY / name for name in listed.stdout.splitlines()}
@@ -66,7 +66,7 @@ def files(*patterns: str) -> list[Path]:
 
 
 def snippets(page: str) -> Iterator[tuple[int, str]]:
-    """Each Python block of a Markdown page as (its line, the program to run)."""
+    """Yield each Python block of a Markdown page as (line of the block, program to run)."""
     before = ""
     for block in FENCE.finditer(page):
         words = block["info"].split()
@@ -87,7 +87,7 @@ def run_snippet(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def dead_links(page: Path, root: Path) -> list[str]:
-    """The relative links of a Markdown page that lead nowhere, anchors included."""
+    """Return the relative links of a Markdown page that lead nowhere, anchors included."""
     text = FENCE.sub("", page.read_text())
     return [link["target"] for link in LINK.finditer(text) if not leads_somewhere(link["target"], page, root)]
 
@@ -103,7 +103,7 @@ def leads_somewhere(target: str, page: Path, root: Path) -> bool:
 
 
 def anchors(page: str) -> set[str]:
-    """The anchors that a forge makes of a page's headings: lower case, no punctuation, spaces to hyphens."""
+    """Return the anchors that a forge makes of a page's headings: lower case, no punctuation, spaces to hyphens."""
     headings = re.findall(r"^#+ +(.+?)\s*#*$", FENCE.sub("", page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tracer: its trips differ as they should, and its numbers are the same in each run."""
+"""Tests the tracer: its trips differ as they should, and its numbers are the same in each run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The types that users see: what has to pass a strict check, and what has to be refused."""
+"""Tests the types that users see: some code has to pass a strict check, and some has to be refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<what>.*)$", re.M
 
 
 def mypy(file: str) -> dict[int, str]:
-    """What mypy refuses in a file: line to message. Errors elsewhere are `make types`'s to tell."""
+    """Return what mypy refuses in a file: line to message. Errors in other files are left to `make types`."""
     argv = [sys.executable, "-m", "mypy", "--no-error-summary", file]
     done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=280)
     assert done.returncode in (0, 1), done.stdout + done.stderr

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.trace` shows which source files a message enters on its way through an App on `memory://`.
+"""Shows which source files a message enters on its way through an App on `memory://`: `python -m tests.trace`.
 
 The tool sends a message on three trips and counts calls:
 

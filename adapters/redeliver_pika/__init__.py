@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ through pika: the adapter behind `rabbitmq://`, and the drop-in for pika's channels and callbacks."""
+"""Connects to RabbitMQ through pika: the adapter behind `rabbitmq://`, and the drop-in for channels and callbacks."""
 
 from redeliver_pika.adapter import PikaAdapter, adapter_from_url
 from redeliver_pika.capabilities import records

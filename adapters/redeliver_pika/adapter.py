@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ through pika: one thread, two connections, a channel for each source.
+"""Connects to RabbitMQ through pika: one thread, two connections, a channel for each source.
 
 The thread runs pika's I/O loop and nothing else: it reads frames, hands batches over, writes settles and
 publishes, runs timers. Every public method may be called from any thread and returns at once.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looking into a queue as well as RabbitMQ allows: get, and give back. On the adapter's I/O thread."""
+"""Looks into a queue as well as RabbitMQ allows: get, and give back. On the adapter's I/O thread."""
 
 from __future__ import annotations
 

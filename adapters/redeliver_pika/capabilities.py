@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ behind pika: what it can do by version, and the ladder of retry queues.
+"""Describes RabbitMQ behind pika: what it can do by version, and the ladder of retry queues.
 
 The ladder: one quorum queue for each rung and source, with a time to live and at-least-once dead-lettering
 back to the source. A classic queue would lose its messages when the source is full or gone at that moment

@@ -33,7 +33,7 @@ OPTIONS = {"heartbeat", "connection_name", "management", "delayed_retry"}
 
 
 class OpenConnection(ExactFrames, pika.SelectConnection):
-    """pika's connection, with headers read exactly, and more of them at a time."""
+    """Is pika's connection, with headers read exactly, and more of them at a time."""
 
     def _proto_connection_made(self, transport: Any) -> None:
         # pika reads 4 KiB at a time. Each read lets go of Python's lock, and gets it back only some milliseconds later

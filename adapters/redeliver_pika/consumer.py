@@ -212,9 +212,9 @@ class Consumer:
 
 
 class AckWindow:
-    """Which tags of a channel are settled. Tags count up from 1 without gaps.
+    """Knows which tags of a channel are settled. Tags count up from 1 without gaps.
 
-    A cumulative ack covers only what was decided as accepted (safe-cumulative-ack): it reaches from the lowest
+    A cumulative ack covers only tags that were decided as accepted (safe-cumulative-ack): it reaches from the lowest
     unsettled tag up to the first that is not accepted.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`?management=http://host:15672` in the broker URL: what AMQP does not tell of a queue, its limits, is read there.
+"""Reads what AMQP does not tell of a queue, its limits, from `?management=http://host:15672` of the broker URL.
 
 One GET for each queue, when a source is first looked at. A policy shows there some seconds after it was set: what
 such a figure is made of is gathered every five seconds, for a new queue after up to ten.
@@ -42,7 +42,7 @@ class Management:
     """Asks one management. Any thread; each answer comes on one of its own."""
 
     def __init__(self, address: str, url: BrokerUrl) -> None:
-        """Raises ConfigError if `address` is no http or https URL."""
+        """Keep the address and the user's name. Raises ConfigError if `address` is no http or https URL."""
         try:
             parts = urlsplit(address)
             port = parts.port

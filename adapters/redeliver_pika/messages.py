@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure.
+"""Turns frames of AMQP 0-9-1 into `Delivery`, and `Outgoing` into frames. Pure.
 
 The native message of a delivery is pika's `(method, properties, body)`.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Queues looked up and made, each on a channel of its own: a refusal closes the channel it was asked on.
+"""Looks up and makes queues, each on a channel of its own: a refusal closes the channel it was asked on.
 
 On the thread of the adapter's I/O loop.
 """

@@ -47,7 +47,10 @@ class RetryLadder:
     """Makes sure of rungs on one connection, and knows from when on each can be used."""
 
     def __init__(self, queues: Queues, publish: Publish, later: Later) -> None:
-        """`publish` is with a confirm. `later` calls a function after so many seconds, or never."""
+        """Keep what the ladder uses: `publish`, which is with a confirm, and `later`.
+
+        `later` calls a function after so many seconds, or never.
+        """
         self._queues, self._publish, self._later = queues, publish, later
         self._trusted: dict[str, float] = {}  # rung -> when it can be used, on the monotonic clock
         self._watched: dict[str, set[str]] = {}  # marker queue -> the rungs that its marker makes young

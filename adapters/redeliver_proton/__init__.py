@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis through proton: the adapter behind `artemis://`, and the drop-in wrapper for proton handlers."""
+"""Connects to Artemis through proton: the adapter behind `artemis://`, and the drop-in for proton handlers."""
 
 from redeliver_proton.adapter import ProtonAdapter, adapter_from_url
 from redeliver_proton.brokers.artemis.capabilities import records

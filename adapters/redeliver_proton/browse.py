@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looking into a queue by a link, drained, that copies, or else takes and gives back. On the loop's thread."""
+"""Looks into a queue by a link, drained, that copies, or else takes and gives back. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Browses:
         self._open: set[Browse] = set()
 
     def look(self, source: Destination, limit: int, answer: _Answer, *, copying: bool) -> None:
-        """Up to `limit` messages of `source`, which are not taken by that, or taken and given back."""
+        """Look for up to `limit` messages of `source`, which are not taken by this, or taken and given back."""
 
         def routed(route: Route | RedeliverError) -> None:
             if isinstance(route, RedeliverError) or self._connection.session is None:
@@ -60,9 +60,9 @@ class Browses:
 
 
 class Browse(proton.Handler):
-    """Up to `limit` messages, oldest first. Generation -1: none of them can be settled.
+    """Collects up to `limit` messages, oldest first. Their generation is -1: none of them can be settled.
 
-    The end of a drain is not the end of the queue (seen: 991 of 1500): only one that brings nothing is.
+    The end of a drain is not the end of the queue (seen: 991 of 1500): only a drain that brings nothing is.
     """
 
     def __init__(

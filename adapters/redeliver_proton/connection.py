@@ -181,7 +181,7 @@ class ProtonConnection(proton.Handler):
             self._up(event.connection)
 
     def _unfit(self, why: Refused) -> None:
-        """Trying again would not help."""
+        """Give up the connection, because another try would not help."""
         self._reconnector.was_up = False
         self.abort(why)
 

@@ -211,12 +211,12 @@ class Consumer(proton.Handler):
         self.replenish(len(decided))
 
     def done(self, tag: int) -> None:
-        """Settled by a transaction."""
+        """Note that a transaction has settled a delivery."""
         if self._open.pop(tag, None) is not None:
             self.replenish(1)
 
     def replenish(self, freed: int) -> None:
-        """Credit in batches of a quarter of the window, or at once when little is left."""
+        """Give credit in batches of a quarter of the window, or at once when little is left."""
         self._owed += freed
         link, window = self._link, self._window
         if (
@@ -230,7 +230,10 @@ class Consumer(proton.Handler):
 
 
 def _annotations(settlement: DelayedRelease) -> dict[Any, Any]:
-    """Never a null among them: the broker ends each connection that it hands such a message to (seen on 4.3)."""
+    """Return the annotations of a delayed release, with never a null among them.
+
+    The broker ends each connection that it hands a message with a null to (seen on 4.3).
+    """
     found: dict[Any, Any] = {proton.symbol(MARK + name): value for name, value in settlement.marks.items()}
     if settlement.at is not None:
         found[proton.symbol(DELIVERY_TIME)] = proton.ulong(math.ceil(settlement.at * 1000))

@@ -87,7 +87,7 @@ class ProtonLoop:
 
     @staticmethod
     def time() -> float:
-        """Seconds, monotonic."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def call_later(self, seconds: float, fn: Callable[[], object]) -> LoopTimer:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP 1.0 messages to `Delivery`, and `Outgoing` to AMQP 1.0 messages. Pure.
+"""Turns AMQP 1.0 messages into `Delivery`, and `Outgoing` into AMQP 1.0 messages. Pure.
 
 The native message of a delivery is a `Received`. `Delivery.body` is what its data sections hold, a text body as
 UTF-8, and any other value (map, list, number) in its AMQP encoding; a copy carries the original body section.

@@ -74,7 +74,10 @@ class _LinkTrial(proton.Handler):
         link.open()
 
     def on_link_remote_open(self, event: Any) -> None:
-        """A refused link is opened first, and closed at once: the end of the session comes after both."""
+        """Close the session.
+
+        A refused link is opened first, and closed at once: the end of the session comes after both.
+        """
         self._session.close()
 
     def on_link_remote_close(self, event: Any) -> None:

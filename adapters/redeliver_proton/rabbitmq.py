@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ through proton, AMQP 1.0: the adapter behind `rabbitmq+proton://`."""
+"""Connects to RabbitMQ through proton, AMQP 1.0: the adapter behind `rabbitmq+proton://`."""
 
 from __future__ import annotations
 

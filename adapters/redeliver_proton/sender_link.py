@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sending links, one for each target, and what becomes of each message on them. On the loop's thread.
+"""Keeps sending links, one for each target, and what becomes of each message on them. On the loop's thread.
 
 Nothing is handed to the driver without credit: it would keep it in a buffer from which nothing can be taken back,
 and which a commit overtakes.
@@ -120,7 +120,10 @@ class SenderLink(proton.Handler):
         return None
 
     def unfit(self, sent: SentCopy) -> str | None:
-        """Why the target's queue would let this one fall, confirmed: its filter does not match."""
+        """Return why the target's queue would confirm this copy and drop it, or None.
+
+        A queue does so if its filter does not match the copy.
+        """
         route = self._route
         if route is None or not route.filter or sent.seen_as == (route.only_from or RETURNS):
             return None
@@ -261,7 +264,10 @@ class SenderLinks:
                 self._all.pop(target).close()
 
     def waits_longer_than(self, patience: float, passed: float) -> bool:
-        """`passed` more seconds have gone by: is any copy unanswered for too long? Waiting for credit is no silence."""
+        """Return whether any copy is unanswered for too long, after `passed` more seconds.
+
+        A copy that waits for credit does not count as unanswered.
+        """
         if self._session is not None and self._session.outgoing_bytes > 0:
             self._shut += passed
             return False  # the broker's window is shut, as in a memory alarm: the driver has it yet
@@ -292,7 +298,10 @@ class SenderLinks:
         return gone
 
     def _look_at_starved(self, passed: float) -> None:
-        """Whose sends wait for credit: an address that is full and fails refuses them, others are waited for."""
+        """Look at the links whose sends wait for credit.
+
+        An address that is full and fails refuses the sends; other addresses are waited for.
+        """
         for outlet in self:
             if not outlet.queue or outlet.state != "open" or outlet.credit:
                 continue

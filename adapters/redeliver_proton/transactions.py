@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""{Send copies, accept the originals} as one transaction, on the consuming connection. On the loop's thread.
+"""Runs {send copies, accept the originals} as one transaction, on the consuming connection. On the loop's thread.
 
 Confirm-before-settle: a send counts when its own provisional outcome has arrived; the originals join the transaction
 after the last of them, and then the commit goes out; a link without credit takes no send. Until then nothing of an
@@ -284,7 +284,10 @@ class TransactionRunner:
             self._cut(ConnectionError(why))
 
     def _look_for_credit(self, now: _Transaction, elapsed: float) -> None:
-        """Without credit a copy is left to the publishing connection, where it may wait as long as it takes."""
+        """Note which links have no credit, and go on.
+
+        A copy without credit is left to the publishing connection, where it may wait as long as it takes.
+        """
         for target in {target for job in now.jobs for target, _, _ in job.sends}:
             outlet = self._link(now, target)
             if outlet.state == "open" and not outlet.credit:

@@ -204,7 +204,7 @@ class ProtonSocket:
             self._loop.watch(self._sock, events, self._ready)
 
     def _keep_time(self) -> None:
-        """Heart-beats of both sides; and the end, when the protocol has come to one."""
+        """Keep the heart-beats of both sides, and end the connection when the protocol has come to an end."""
         if self._transport.closed:
             return self.drop(self.error or ConnectionError("the connection was closed"))
         due = self._transport.tick(self._loop.time())

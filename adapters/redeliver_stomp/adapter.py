@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ Classic through stomp.py: one thread of ours, a connection to consume on and one to publish on.
+"""Connects to ActiveMQ Classic through stomp.py: one thread of ours, a connection to consume, one to publish.
 
 The thread writes, times and decides; stomp.py's receiver threads only turn bytes into frames for it. A durable
 subscription has a consuming connection of its own, because its client id may be used by one only. Every public
@@ -125,7 +125,7 @@ class StompAdapter:
         self._loop.call(lambda: self._move(delivery, outs, answer))
 
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
-        """ActiveMQ makes a queue at its first use: only a name that cannot be one is refused."""
+        """Check a target: ActiveMQ makes a queue at its first use, so only a name that cannot be one is refused."""
         why = problem(target)
         if not why and target.kind == "topic" and not target.subscription:
             log.warning(
@@ -147,7 +147,7 @@ class StompAdapter:
         self._loop.call(lambda: self._look(source, seen, lambda error: answer(error or count)))
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
-        """ActiveMQ ends a message for nothing but a NACK, which is never sent."""
+        """Answer that there is no limit: ActiveMQ ends a message for nothing but a NACK, which is never sent."""
         answer(BrokerLimit())
 
     def inspect(self, request: InspectionRequest, /) -> Inspection:

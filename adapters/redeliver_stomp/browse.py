@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looking into a queue without taking anything, on a connection of its own. On the loop's thread."""
+"""Looks into a queue without taking anything, on a connection of its own. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Browser:
             self._link.open()
 
     def close(self) -> None:
-        """Given up: we are closing."""
+        """Give up the browsing, because we are closing."""
         self._finish(BrokerError("the connection is being closed", code="connection-lost"))
 
     def _up(self, _headers: Mapping[str, str]) -> None:

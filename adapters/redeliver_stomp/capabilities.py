@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ Classic behind stomp.py: what it can do, how it names things, what it does not take. Pure."""
+"""Describes ActiveMQ Classic behind stomp.py: what it can do, how it names things, what it does not take. Pure."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def address(target: Destination) -> str:
 
 
 def problem(target: Destination) -> str:
-    """Why nothing can be sent to `target`; empty when it can."""
+    """Return why nothing can be sent to `target`; the text is empty if something can."""
     name = target.name
     if not name.strip():
         return "a destination needs a name"
@@ -169,7 +169,7 @@ def problem(target: Destination) -> str:
 
 
 def destination_of(text: str) -> Destination | None:
-    """`/queue/x` and `/topic/x`, and the temporary ones; None for what is none of these."""
+    """Read `/queue/x` and `/topic/x`, and the temporary ones; return None for a text that is none of these."""
     for prefix, kind in _KINDS.items():
         if text.startswith(prefix) and len(text) > len(prefix):
             return Destination(text[len(prefix) :], "topic" if kind == "topic" else "queue")

@@ -36,7 +36,7 @@ OPTIONS = {"heartbeat"}
 
 
 def heartbeat_of(url: BrokerUrl) -> float:
-    """Seconds between heart-beats, 0 for none. ConfigError."""
+    """Return the seconds between heart-beats, 0 for none. Raises ConfigError if the option cannot be read."""
     text = url.options.get("heartbeat", str(HEARTBEAT))
     try:
         seconds = float(text)
@@ -148,7 +148,7 @@ class StompConnection:
         return self._wire is None
 
     def write(self, data: bytes) -> None:
-        """Sent at the end of this turn, with all else that is written in it."""
+        """Send at the end of this turn, with all else that is written in it."""
         self._outbox.append(data)
         self._loop.at_end_of_turn(self._flush)
 
@@ -222,7 +222,7 @@ class StompConnection:
         self._reconnector.ended(error or ConnectionAbortedError("we are closing"), was_open=was_open)
 
     def _flush(self) -> None:
-        """Several frames in one write; what the socket does not take waits."""
+        """Write all frames that wait at once. Bytes that the socket does not take wait on."""
         wire = self._wire
         if wire is None or not self._outbox:
             return
@@ -241,7 +241,10 @@ class StompConnection:
     # -- heart-beats ----------------------------------------------------------------------------------------
 
     def _hello(self, host: str) -> bytes:
-        """ActiveMQ unescapes the values of a CONNECT, too, against the letter of STOMP 1.2 (seen on 5.18 and 6.3)."""
+        """Return the CONNECT frame, whose values are escaped.
+
+        ActiveMQ unescapes the values of a CONNECT, too, against the letter of STOMP 1.2 (seen on 5.18 and 6.3).
+        """
         beat = f"{round(self._beat * 1000)},{round(self._beat * 1000)}"
         user, password = self._url.user, self._url.password
         given = {

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""STOMP 1.2 frames, both ways, as ActiveMQ writes and reads them. Pure.
+"""Reads and writes STOMP 1.2 frames as ActiveMQ writes and reads them. Pure.
 
 stomp.py's own reading unescapes the names of headers, which ActiveMQ never escapes, and forgets which colon
 of a line was escaped: a copy of such a header would come out as another one. So frames keep their bytes here.
@@ -31,7 +31,7 @@ def _parsed() -> Any:
 
 
 class RawFrame(Frame):
-    """stomp.py's frame over the bytes as they came; `headers` are read on first use.
+    """Is stomp.py's frame over the bytes as they came; `headers` are read on first use.
 
     `head`: the command and the header lines, without the empty line. `sized`: it came with a content-length,
     which on a MESSAGE means bytes, and without it text.
@@ -46,7 +46,7 @@ class RawFrame(Frame):
 
     @property
     def cmd(self) -> str:
-        """MESSAGE, RECEIPT, ERROR, CONNECTED."""
+        """Return the command: MESSAGE, RECEIPT, ERROR or CONNECTED."""
         return self.head.partition(b"\n")[0].decode("utf-8", "replace")
 
     @property

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""MESSAGE frames to `Delivery`, and `Outgoing` to SEND frames. Pure.
+"""Turns MESSAGE frames into `Delivery`, and `Outgoing` into SEND frames. Pure.
 
 The native message of a delivery is stomp.py's `Frame`; of the ones that our own connection received, a
 `RawFrame` with the bytes as they came.

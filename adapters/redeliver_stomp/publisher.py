@@ -78,7 +78,7 @@ class Publisher:
         return self._copies.idle
 
     def publish(self, out: Outgoing, answer: OnAnswer, after: float = 0.0) -> None:
-        """`after`: seconds of the broker's own delay. Not before the link is up."""
+        """Publish a copy, but not before the link is up. `after` is the broker's own delay in seconds."""
         if why := problem(out.target):
             answer("refused", why)
             return
@@ -109,7 +109,7 @@ class Publisher:
         self._link.write(begin + send_frame(sent.out, receipt, transaction=f"redeliver-copy-{number}"))
 
     def _taken(self, number: int, error: str) -> None:
-        """There is an answer to a SEND in its transaction."""
+        """Commit the transaction of a SEND that was answered, or abort it after an error."""
         transaction = ("transaction", f"redeliver-copy-{number}")
         if number not in self._copies.unanswered:  # we are closing
             return

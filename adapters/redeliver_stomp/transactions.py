@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions on a consuming connection: copies sent and their original acked, all or nothing.
+"""Runs transactions on a consuming connection: copies sent and their original acked, all or nothing.
 
 BEGIN, each SEND and each ACK go out in one write and are answered one by one; only when all of them were is
 there a COMMIT, because ActiveMQ commits what is left of a transaction of which a part was refused (seen: the

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that cannot be acked over STOMP at all: an AMQP producer gave them an id of its own.
+"""Remembers messages that cannot be acked over STOMP at all: an AMQP producer gave them an id of its own.
 
 ActiveMQ answers their ACK by closing the connection without a word (or, where the id looks like one of its own,
 with an ERROR), and keeps the message: it would come back for ever, and be run and dead-lettered each time. So

@@ -98,7 +98,10 @@ class StompSocket(Transport):
     # -- what stomp.py calls, on the connecting thread -----------------------------------------------
 
     def attempt_connection(self) -> None:
-        """TCP and TLS, once, in bounded time. stomp.py's own keeps the cause of a failure to itself."""
+        """Connect with TCP and TLS, once, in bounded time.
+
+        stomp.py's own method keeps the cause of a failure to itself.
+        """
         made = socket.create_connection(self._peer, CONNECT_TIMEOUT)
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -119,7 +122,7 @@ class StompSocket(Transport):
     # -- and on its receiver thread ------------------------------------------------
 
     def receive(self) -> bytes:
-        """Everything that comes until the end: stomp.py's own reading never sees a byte of it."""
+        """Receive everything that comes until the end: stomp.py's own reading never sees a byte of it."""
         while self.running:
             try:
                 data = self.socket.recv(RECEIVE_BYTES)
@@ -134,7 +137,7 @@ class StompSocket(Transport):
         return b""
 
     def notify(self, frame_type: str, frame: Any = None) -> None:
-        """There are no listeners of stomp.py's kind here; what matters is the end."""
+        """Note the end of the connection, which is all that matters: no listeners of stomp.py's kind are here."""
         if frame_type in ("disconnected", "receiver_loop_completed"):
             if self.socket is not None and frame_type == "receiver_loop_completed":
                 self.cleanup()  # it was cut before stomp.py's loop began, which then does not do that

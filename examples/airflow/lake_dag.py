@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A DAG for Airflow 3 with its own BashOperator: a journal to a lake, to marts, a report and a better policy."""
+"""Defines a DAG for Airflow 3 with its own BashOperator: a journal to a lake, to marts, a report, a better policy."""
 
 from __future__ import annotations
 

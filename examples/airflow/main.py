@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of the nightly job, without Airflow: `python main.py` prints them in order. `lake_dag.py` makes them a DAG.
+"""Lists the steps of the nightly job: `python main.py` prints them in order, without Airflow.
+
+`lake_dag.py` makes them a DAG.
 
 REDELIVER_JOURNAL, REDELIVER_LAKE and REDELIVER_REPORTS name the folders, in the environment of whoever runs the tasks.
 """
@@ -11,7 +13,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """A task: its command, the steps that come before it, and whether exit code 3 means that it had nothing to do."""
+    """Describes a task: its command, the steps before it, and whether exit code 3 means that it had nothing to do."""
 
     command: str
     after: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A quarter of an order service, simulated: its journal, and what the pipeline makes of it, to a report for people.
+"""Simulates a quarter of an order service: its journal, and what the pipeline makes of it, to a report for people.
 
     python main.py [--attempts 1000000] [--seed 1] [--out .quarter] [--processes N] [--journal-only]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The seam between the middleware and a driver: what an adapter implements, and what a broker can do."""
+"""Defines the seam between the middleware and a driver: what an adapter implements, and what a broker can do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point of the `redeliver` command: Ctrl-C while the commands are imported ends it without a traceback.
+"""Holds the entry point of `redeliver`: Ctrl-C while the commands are imported ends it without a traceback.
 
 It imports nothing else of the project beforehand, since that import is what may be interrupted.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every drop-in wrapper needs, whatever its driver: for the authors of wrappers.
+"""Provides what every drop-in wrapper needs, whatever its driver: for the authors of wrappers.
 
 A wrapper brings five things of its driver's and gets the rest from here:
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that may come by the thousand, logged at most ten times a second."""
+"""Logs errors that may come by the thousand, at most ten times a second."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class CallbackRunner(ABC):
         """Call the user's callback as the driver would, with what it is to see of `run.delivery`."""
 
     def finish(self, run: CallbackRun, result: object) -> None:
-        """The callback returned `result`. To be overridden where the driver's loop can await."""
+        """End a run whose callback returned `result`. A subclass overrides this where the driver's loop can await."""
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()  # else Python warns of it, too

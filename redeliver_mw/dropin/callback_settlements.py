@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The settlements that a callback may give its message by itself. `Reject` is the third one."""
+"""Defines the settlements that a callback may give its message by itself. `Reject` is the third one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ..errors import ConfigError, RetryAfter
 
 
 class Requeued(RetryAfter):
-    """The callback gave the message back for another try: a failure, whatever the policy says of exceptions."""
+    """Means that the callback gave the message back for another try.
+
+    This is a failure, whatever the policy says of exceptions.
+    """
 
     def __init__(self, verb: str) -> None:
         super().__init__(0.0)
@@ -18,7 +21,7 @@ class Requeued(RetryAfter):
 
 
 class RefusedHere(ConfigError):
-    """Raised into the user's code, which asked for what a wrapper cannot do. Never a failure of the message."""
+    """Tells the user's code that it asked for what a wrapper cannot do. This is never a failure of the message."""
 
     code = "transaction-not-possible"
 
@@ -35,7 +38,7 @@ def because_of(settlement: Exception, before: BaseException | None) -> Exception
 
 
 class Acked(Exception):
-    """Not raised: the settlement of a callback that acked."""
+    """Stands for the settlement of a callback that acked. Nothing raises this exception."""
 
 
 ACK = Acked()

@@ -117,7 +117,10 @@ class DropinCommandExecutor:
             self._terms.limbo.park(c.out, c.due_us / 1e6, answer, c.terms)
 
     def transact(self, c: PublishAndSettle) -> None:
-        """Only where the capabilities have `atomic_move`, which a companion connection takes away."""
+        """Send the copies and settle the original in one transaction.
+
+        This happens only where the capabilities have `atomic_move`, which a companion connection takes away.
+        """
         scope = self._scopes.get(c.delivery.generation)
 
         def answered(verdict: TransferVerdict, why: str) -> None:

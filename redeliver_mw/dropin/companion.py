@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`publisher=`: a connection of our own for copies, beside the user's."""
+"""Implements `publisher=`: a connection of our own for copies, beside the user's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("redeliver_mw.dropin")
 
 
 class NullSink:
-    """The sink of an adapter that consumes nothing."""
+    """Is the sink of an adapter that consumes nothing."""
 
     def connected(self, capabilities: Capabilities, /) -> None:
         pass
@@ -46,7 +46,7 @@ class CompanionPublisher(CopyPublisher, NullSink):
     off_thread = True
 
     def __init__(self, url: str, dialect: str) -> None:
-        """ConfigError when the URL is not of `dialect`. Connects at the first copy."""
+        """Keep the URL, and connect at the first copy. Raises ConfigError if the URL is not of `dialect`."""
         parsed = parse_url(url)
         if parsed.dialect != dialect:
             scheme = dialect.partition("+")[0]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a wrapper needs of the user's connection: its loop, and a way out for copies."""
+"""Describes what a wrapper needs of the user's connection: its loop, and a way out for copies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOT_KNOWN = -1.0  # less than any wait
 
 
 class UserConnection(Protocol):
-    """The user's connection, and the thread on which its callbacks run: the driver's thread.
+    """Describes the user's connection, and the thread on which its callbacks run: the driver's thread.
 
     `broker` is as `Adapter.broker`, for the journal. `ledger_scope` is as the adapter's: the ledger of a source is the
-    same for App and drop-in, and for each address of one broker. `later` calls `fn` on that thread, where the user's
-    callbacks may run, and not from within. `hop` is called on any thread and calls `fn` on that one, without delay;
-    right here if it is gone.
+    same for App and drop-in, and for each address of one broker. `later` calls `fn` on the driver's thread, where the
+    user's callbacks may run, and not from within. `hop` is called on any thread and calls `fn` on the driver's thread,
+    without delay; it calls `fn` right here if that thread is gone.
     """
 
     @property
@@ -36,12 +36,15 @@ class UserConnection(Protocol):
 
 
 class CopyPublisher(Protocol):
-    """Where copies go out; to be inherited from. Only `store` has no default: most brokers need nothing else."""
+    """Publishes copies; wrappers inherit from this class.
+
+    Only `store` has no default: most brokers need nothing else.
+    """
 
     off_thread: bool = False  # its answers come on a thread that is not the driver's
 
     def provide(self, plan: SourcePlan) -> None:
-        """The first message of a source has come: make sure of what copies of it will need."""
+        """Make sure of what copies will need, once the first message of their source has come."""
         return  # most brokers need nothing
 
     def schedule_wait(self, source: Destination, seconds: float) -> float:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`limbo=`: a drop-in's database of parked messages, published from over a connection of its own."""
+"""Implements `limbo=`: a drop-in's database of parked messages, and a connection of its own that publishes them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ GOODBYE = 2.0  # seconds, when the program ends
 
 
 class DropinLimbo:
-    """Opened with the first source, and closed with the program. Methods from any thread.
+    """Runs the limbo of a drop-in: opened with the first source, closed with the program. Thread-safe.
 
-    What is due goes out through an adapter for `publisher`, whose threads and the limbo's are none of the user's: so it
-    does also while the user's connection is closed. `driven`: by a clock that is moved by hand.
+    Due messages go out through an adapter for `publisher`. Its threads and the limbo's are none of the user's, so the
+    messages go out also while the user's connection is closed. `driven`: by a clock that is moved by hand.
     """
 
     def __init__(
@@ -47,7 +47,10 @@ class DropinLimbo:
         self._opening = threading.Lock()
 
     def open(self) -> None:
-        """Nothing to do the second time. ConfigError, LimboError where the database cannot be had."""
+        """Open the database and start to publish what is due. The second call does nothing.
+
+        Raises ConfigError or LimboError if the database cannot be had.
+        """
         with self._opening:
             if self._service is not None:
                 return
@@ -70,7 +73,7 @@ class DropinLimbo:
             atexit.register(self.close)
 
     def close(self) -> None:
-        """What is being published is brought to its end, and the next program need not wait for our lease."""
+        """Finish what is being published, so that the next program need not wait for our lease."""
         with self._opening:
             listener, adapter = self._service, self._adapter
             self._service = self._adapter = None

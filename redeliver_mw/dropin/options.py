@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The options that all drop-in wrappers share, checked once; and what comes of them for one source."""
+"""Checks once the options that all drop-in wrappers share, and makes the plan for one source from them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WhenSettled = Literal["return", "callback"]  # by returning; by the callback's o
 
 
 class DropinKeywords(TypedDict, total=False):
-    """Of `redelivering` and its like.
+    """Lists the keyword arguments of `redelivering` and its like.
 
     - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the callback's `@redeliver` mark, else the
       default policy.
@@ -83,7 +83,10 @@ class DropinKeywords(TypedDict, total=False):
 
 
 class DropinOptions:
-    """Checked `DropinKeywords`: ConfigError for what cannot be, PolicyError for a policy that cannot be read."""
+    """Holds `DropinKeywords` that were checked.
+
+    Raises ConfigError for values that cannot be, and PolicyError for a policy that cannot be read.
+    """
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class DropinOptions:
             log_findings([*doubts([source], self._policy), *hot_loops([source], self._policy)])
 
     def plan(self, source: Destination, capabilities: Capabilities) -> SourcePlan:
-        """ConfigError or PolicyError for a policy that cannot be had here."""
+        """Return the plan for a source. Raises ConfigError or PolicyError for a policy that cannot be had here."""
         policy = self._policy.resolve(source.name, source.kind)
         everybody_hears = source.kind == "topic" and not source.subscription  # also a copy that comes out of limbo
         ways = delay_options(
@@ -198,7 +201,10 @@ def _notifying(notify: object, secret: str | None, app_name: str) -> list[Teleme
 
 
 def _limbo(url: str | None, publisher: str | None, app_name: str, telemetry: TelemetryHook) -> DropinLimbo | None:
-    """What is due must be published by somebody, also when the user's connection is closed."""
+    """Return the limbo that a URL names, or None without a URL. Raises ConfigError without a publisher.
+
+    Somebody must publish the messages that are due, also when the user's connection is closed.
+    """
     if url is None:
         return None
     if publisher is None:

@@ -49,11 +49,11 @@ class CallbackRun:
 
 
 class SettlementScope(ABC):
-    """A channel, link or connection of the user's. Tags are unique in it. On the driver's thread.
+    """Keeps the deliveries of a channel, link or connection of the user's. Used on the driver's thread.
 
-    Several consumers may share it; each is a generation of its own, from its first delivery until it is cancelled
-    or the scope is closed. A subclass writes settlements, calls `abandon` when a consumer or the scope is gone, and
-    hands the callback's own settlements to `run.listener.code_settled`.
+    Tags are unique in a scope. Several consumers may share it; each is a generation of its own, from its first delivery
+    until it is cancelled or the scope is closed. A subclass writes settlements, calls `abandon` when a consumer or the
+    scope is gone, and hands the callback's own settlements to `run.listener.code_settled`.
     """
 
     learns_window = False  # where the window is not known: it is as large as the most that were unsettled at once
@@ -91,7 +91,7 @@ class SettlementScope(ABC):
     # -- generations ------------------------------------------------------------------------------
 
     def generation(self, consumer: Hashable, listener: RunListener) -> int:
-        """Of this consumer as it is now; a new one after it was abandoned."""
+        """Return the generation of this consumer as it is now; a new one after the consumer was abandoned."""
         found = self._live.get(consumer)
         if found is None:
             found = self._live[consumer] = next(_generations)
@@ -103,7 +103,7 @@ class SettlementScope(ABC):
         return generation in self._listeners and self.is_open
 
     def abandon(self, consumer: Hashable) -> None:
-        """It was cancelled, by the broker or for good: what it was given is not settled any more."""
+        """Note that a consumer was cancelled, by the broker or for good: its deliveries are not settled any more."""
         generation = self._live.pop(consumer, None)
         if generation is not None:
             self._lose(generation)
@@ -121,7 +121,10 @@ class SettlementScope(ABC):
             self._lose(generation)
 
     def retire(self, consumer: Hashable) -> None:
-        """The code cancelled it: what the code has in hand can still be settled, and what is held here goes back."""
+        """Note that the code cancelled a consumer.
+
+        Deliveries that the code has in hand can still be settled, and deliveries that are held here go back.
+        """
         generation = self._live.pop(consumer, None)
         if generation is not None:
             self._retired.add(generation)
@@ -132,7 +135,10 @@ class SettlementScope(ABC):
         return generation in self._retired
 
     def clear(self) -> None:
-        """Tags begin anew: late settlements of lost generations could mean other messages now."""
+        """Forget all deliveries, because tags begin anew.
+
+        Late settlements of lost generations could mean other messages now.
+        """
         self._open, self._most = {}, 0
 
     def unsettled(self, generation: int) -> list[CallbackRun]:
@@ -159,7 +165,7 @@ class SettlementScope(ABC):
             self._most_of[generation] = max(here, self._most_of.get(generation, 1))
 
     def run_of(self, delivery: Delivery) -> CallbackRun | None:
-        """The one of this very delivery, until it is settled."""
+        """Return the run of this very delivery, or None once the delivery is settled."""
         found = self._open.get(delivery.tag)
         return found if found is not None and found.delivery is delivery else None
 
@@ -174,11 +180,11 @@ class SettlementScope(ABC):
         return True
 
     def settleable(self, delivery: Delivery) -> bool:
-        """Whether it is still ours to settle: asked before a transaction that accepts it."""
+        """Return whether a delivery is still ours to settle: asked before a transaction that accepts the delivery."""
         return self.lives(delivery.generation) and self.run_of(delivery) is not None
 
     def gone(self, delivery: Delivery) -> None:
-        """A transaction has accepted it, or its abort has given it back."""
+        """Note that a transaction has accepted a delivery, or that the transaction's abort has given it back."""
         if self.run_of(delivery) is not None:
             del self._open[delivery.tag]
             self.settled += 1

@@ -15,7 +15,9 @@ PATIENCE = 60.0  # seconds without any settlement
 
 
 class WindowWatch:
-    """One timer for all consumers of a wrapper on a connection; only while messages wait for the code's settlement.
+    """Runs one timer for all consumers of a wrapper on a connection.
+
+    The timer runs only while messages wait for the code's settlement.
 
     - `scopes`: the live generations, each with its scope.
     - `later`: calls a function on the driver's thread after so many seconds, or never once the connection is closed.
@@ -30,14 +32,14 @@ class WindowWatch:
         self._warned: set[int] = set()  # generations
 
     def begin(self) -> None:
-        """A callback has returned, and its message waits for the code's own settlement."""
+        """Start the timer: a callback has returned, and its message waits for the code's own settlement."""
         if not self._running:
             self._running = True
             self._settled = {scope: scope.settled for scope in self._scopes.values()}
             self._later(PATIENCE, self._look)
 
     def stop(self) -> None:
-        """The connection is closed, and its timer with it."""
+        """Stop the timer, because the connection is closed."""
         self._running = False
 
     def _look(self) -> None:

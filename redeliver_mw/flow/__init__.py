@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Flow control around handlers: breakers, and order by key."""
+"""Controls the flow around handlers: breakers, and order by key."""

@@ -32,7 +32,7 @@ TAKE_OVER = 20.0  # seconds until what another process has parked is published b
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The place of one message in its lane. Times are monotonic seconds."""
+    """Holds the place of one message in its lane. Times are monotonic seconds."""
 
     lane: KeyLane
     number: int
@@ -64,7 +64,7 @@ def _number(place: Place) -> int:
 
 @dataclass(slots=True, eq=False)
 class KeyLane:
-    """The line of one key. Times are monotonic seconds."""
+    """Holds the line of one key. Times are monotonic seconds."""
 
     key: Hashable
     text: str = ""  # the key as text, once a place of it was noted
@@ -76,7 +76,7 @@ class KeyLane:
 
     @property
     def waiting(self) -> list[Place]:
-        """Places of the messages that wait here, in their order."""
+        """Return the places of the messages that wait here, in their order."""
         return sorted((place for place in self.here if place.waits), key=_number)
 
 
@@ -97,9 +97,11 @@ class Admitted:
 
 
 class KeyLanes:
-    """The lanes of one source. `now` is monotonic seconds; `room`: how many may wait in retrying lanes, all together.
+    """Holds the lanes of one source.
 
-    `name_of` gives the message key of a delivery; empty for a message without an id.
+    `now` is monotonic seconds. `room` is how many messages may wait in retrying lanes, all together.
+
+    `name_of` gives the message key of a delivery, which is empty for a message without an id.
     """
 
     def __init__(
@@ -116,17 +118,17 @@ class KeyLanes:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait for their turn."""
+        """Return how many messages wait for their turn."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
     @property
     def behind(self) -> int:
-        """Those of them that wait for one that is being retried."""
+        """Return how many of the waiting messages wait for one that is being retried."""
         return sum(len(lane.waiting) for lane in self._troubled if lane.retrying_since is not None)
 
     @property
     def retrying(self) -> int:
-        """Messages that are being retried here, held or running."""
+        """Return how many messages are being retried here, held or running."""
         return sum(lane.retrying_since is not None and lane.line[0].began for lane in self._troubled if lane.line)
 
     def has(self, delivery: Delivery) -> bool:
@@ -166,7 +168,7 @@ class KeyLanes:
         return going
 
     def rests(self, delivery: Delivery, now: float, room: int) -> Admitted:
-        """It failed, and will be run again here."""
+        """Note that a delivery has failed and will be run again here."""
         place = self._places.get(delivery)
         if place is None or place.lane.line[0] is not place or place.parks:
             return Admitted()
@@ -216,7 +218,7 @@ class KeyLanes:
         return place is not None and place.stays
 
     def end(self, delivery: Delivery, now: float) -> Admitted:
-        """It is over, or somebody else's: the next of its key may go on."""
+        """Note that a delivery is over, or somebody else's: the next one of its key may go on."""
         place = self._places.get(delivery)
         if place is None:
             return Admitted()
@@ -225,7 +227,10 @@ class KeyLanes:
         return going
 
     def lost(self, generation: int, running: Collection[Delivery], now: float) -> Admitted:
-        """A generation is over. A message whose handler still runs keeps its place until that has ended."""
+        """Note that a generation is over.
+
+        A message whose handler still runs keeps its place until the handler has ended.
+        """
         gone = [d for d in self._places if d.generation == generation]
         for delivery in gone:
             if delivery in running:
@@ -239,7 +244,7 @@ class KeyLanes:
         return waiting, self._back([*waiting, *(d for d in leaving if d in self._places)], now)
 
     def look(self, now: float, room: int) -> Admitted:
-        """Time has passed."""
+        """Look at what has changed because time has passed."""
         going = Admitted()
         for lane in list(self._troubled):
             first = lane.line[0]
@@ -252,7 +257,7 @@ class KeyLanes:
         return going
 
     def next_look(self) -> float | None:
-        """When time alone changes something; None: never."""
+        """Return when time alone changes something; None means never."""
         return min(self._times(), default=None)
 
     # -- over the end of a process -------------------------------------------------------------------
@@ -385,7 +390,7 @@ class KeyLanes:
         return "" if place.delivery is None else self._name_of(place.delivery)
 
     def _away(self, place: Place) -> None:
-        """Its message is not here any more."""
+        """Note that the message of a place is not here any more."""
         if place.delivery is not None:
             del self._places[place.delivery]
             place.delivery.in_line = False
@@ -420,7 +425,7 @@ class KeyLanes:
         return going
 
     def _ashore(self, now: float) -> None:
-        """Something comes again after a loss: from now on the others are due, too."""
+        """Note that a message comes again after a loss: from now on the others are due, too."""
         if self._adrift:
             self._adrift = False
             for place in (place for lane in self._troubled for place in lane.line if place.delivery is None):
@@ -475,7 +480,7 @@ class KeyLanes:
     # -- bounds --------------------------------------------------------------------------------------
 
     def _bound(self, lane: KeyLane, now: float, room: int) -> Admitted:
-        """No more wait behind a retrying one than may."""
+        """Let no more messages wait behind a retrying one than may wait."""
         if lane.retrying_since is None:
             return Admitted()
         waiting = len(lane.waiting)
@@ -487,7 +492,7 @@ class KeyLanes:
         return self._give_up(lane, min(above, waiting), now, "more of them wait than may")
 
     def _give_up(self, lane: KeyLane, above: int, now: float, why: str) -> Admitted:
-        """The last so many wait no longer: they are parked, or all of the lane is let go."""
+        """End the waiting of the last `above` messages: park them, or let all of the lane go."""
         if self._parks:
             going = self._park(lane, [place for place in lane.waiting if not place.stays][-above:], now)
         else:
@@ -511,7 +516,7 @@ class KeyLanes:
         return going
 
     def _until(self, lane: KeyLane) -> float | None:
-        """How long those behind a retrying one wait at the most."""
+        """Return until when messages wait behind a retrying one at the most; None means that there is no bound."""
         if lane.retrying_since is None:
             return None
         since = [place.since for place in lane.here if place.waits and not place.stays and place.since is not None]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Order by key at work: what arrives for an ordered source goes on only when its turn has come.
+"""Keeps order by key: what arrives for an ordered source goes on only when its turn has come.
 
 A `KeySequencer` stands between the adapter and all that a delivery may meet in an App: what waits for its turn is
 known neither to the interceptor nor to a worker pool, so a loss or a stop has nothing to undo.
@@ -44,7 +44,7 @@ class SequencerClient(Protocol):
 
 
 class KeySequencer:
-    """One for an App, for those of its sources that have an Order. Safe to call from any thread."""
+    """Keeps the order by key in one App, for those of its sources that have an Order. Thread-safe."""
 
     _host: SequencerClient
 
@@ -87,7 +87,7 @@ class KeySequencer:
         return useless
 
     def come(self, batch: Sequence[Delivery], /) -> list[Delivery]:
-        """Those of a batch that may go on now, in its order."""
+        """Return the deliveries of a batch that may go on now, in the order of the batch."""
         going: dict[Destination, Admitted] = {}
         passed = []
         for delivery in batch:
@@ -103,7 +103,7 @@ class KeySequencer:
         return passed
 
     def ended(self, delivery: Delivery, /) -> None:
-        """Its handler has succeeded, or will not be called."""
+        """Note that the handler of a delivery has succeeded, or will not be called."""
         if (lanes := self._lanes.get(delivery.destination)) is not None and lanes.has(delivery):
             self._do(delivery.destination, lambda lanes, now, _: lanes.end(delivery, now))
 
@@ -134,7 +134,7 @@ class KeySequencer:
             self._do(source, lambda lanes, now, _: lanes.lost(generation, running, now))
 
     def give_back(self, source: Destination, leaving: Iterable[Delivery], /) -> list[Delivery]:
-        """These go back to the broker, and what waits goes with them, which is answered."""
+        """Note that deliveries go back to the broker, and return the waiting ones, which go back with them."""
         if source not in self._orders:
             return []
         waiting: list[Delivery] = []
@@ -175,7 +175,7 @@ class KeySequencer:
         return source in self._orders
 
     def waiting(self, source: Destination) -> int:
-        """Messages of this source that wait for their turn."""
+        """Return how many messages of this source wait for their turn."""
         with self._lock:
             return self._lanes[source].waiting if source in self._lanes else 0
 
@@ -244,7 +244,7 @@ class KeySequencer:
     # -- time ----------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """One timer, for the earliest bound. With the lock held."""
+        """Start one timer, for the earliest bound. Called with the lock held."""
         times = [at for lanes in self._lanes.values() if (at := lanes.next_look()) is not None]
         at = min(times, default=float("inf"))
         if at >= self._look_at:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that works at a limbo, so that nobody else waits for a disk or a server."""
+"""Runs the thread that works at a limbo, so that nobody else waits for a disk or a server."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LimboWorker:
     # -- any thread --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """From here on due messages are published."""
+        """Start the thread: from here on due messages are published."""
         self._thread = threading.Thread(target=self._work, name="redeliver-limbo", daemon=True)
         self._thread.start()
 
@@ -110,15 +110,18 @@ class LimboWorker:
         self._jobs.put(job)
 
     def published(self, row: Parked) -> None:
-        """It was confirmed: remove it."""
+        """Remove a row whose copy was confirmed."""
         self._jobs.put(_RowMessage(row, "published"))
 
     def failed(self, row: Parked, why: str, again: float | None = None) -> None:
-        """Its target refused it, which counts; next try at `again`, seconds since 1970, or as `Limbo.failed` has it."""
+        """Count that its target refused a row.
+
+        The next try is at `again`, in seconds since 1970, or as `Limbo.failed` has it.
+        """
         self._jobs.put(_RowMessage(row, "failed", why, again))
 
     def back(self, row: Parked, rest: float = 1.0) -> None:
-        """Nobody knows, or it was not tried: nothing is counted, and it is published again after `rest` seconds."""
+        """Publish a row again after `rest` seconds; count nothing, as it was not tried, or nobody knows the outcome."""
         self._jobs.put(_RowMessage(row, "back", at=self._clock.now().mono + rest))
 
     def stop(self, timeout: float = 10.0) -> bool:
@@ -203,7 +206,11 @@ class LimboWorker:
         self._write_messages()
 
     def _forget_places(self, jobs: list[_Forget]) -> None:
-        """A place that stays keeps its key waiting for a while after the next start: no reason to hold up anything."""
+        """Remove places from the database, and let their deliveries go on, also after an error.
+
+        A place that stays keeps its key waiting for a while after the next start. That is no reason to hold up
+        anything.
+        """
         try:
             if gone := [(job.source, place) for job in jobs for place in job.places]:
                 self._limbo.forget_places(gone)
@@ -286,7 +293,7 @@ class LimboWorker:
         return max(rest, 0.0)
 
     def _trouble(self, what: str) -> None:
-        """Said when it begins, and when something was written again."""
+        """Log trouble when it begins, and when something was written again. An empty text means that there is none."""
         if what and not self._in_trouble:
             log.error("%s. Nothing is lost; it goes on once that is over", what)
         elif self._in_trouble and not what:
@@ -310,7 +317,7 @@ def _follow(job: _Forget) -> None:
 
 
 def _batches(parks: list[_Park]) -> Iterator[list[_Park]]:
-    """As many at once as one transaction should hold."""
+    """Yield as many messages at once as one transaction should hold."""
     batch: list[_Park] = []
     size = 0
     for job in parks:

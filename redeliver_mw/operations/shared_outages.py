@@ -53,7 +53,7 @@ BUSY_TIMEOUT: Final = 2.0  # seconds to wait for another program's lock, or for 
 
 
 class _OthersWereFirst(Exception):
-    """Another process has written the outages since they were read."""
+    """Means that another process has written the outages since they were read."""
 
 
 class SharedOutages:

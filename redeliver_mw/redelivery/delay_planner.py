@@ -285,7 +285,10 @@ def _outlasts(tracked: TrackedDelivery, options: DelayOptions, until: float) -> 
 
 
 def _postponable(tracked: TrackedDelivery) -> bool:
-    """Not what has a lifetime: the broker would end it meanwhile, and our policy would not be asked."""
+    """Return whether a message has no lifetime and can be postponed.
+
+    The broker would end a message with a lifetime meanwhile, and our policy would not be asked.
+    """
     return tracked.past.expires_at_us is None and tracked.delivery.properties.ttl_us is None
 
 

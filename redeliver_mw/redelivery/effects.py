@@ -221,7 +221,7 @@ class Effects:
     # -- what cannot be copied ----------------------------------------------------------------------
 
     def _is_unfit(self, tracked: TrackedDelivery) -> None:
-        """The broker, its driver or the limbo will never take this copy as it is."""
+        """Note that the broker, its driver or the limbo will never take this copy as it is."""
         if tracked.transfer is not None and tracked.transfer.sends:
             return  # no copy: the handler has succeeded, and what it sent is tried again
         if tracked.transfer is not None and tracked.transfer.parked:
@@ -361,10 +361,11 @@ class Effects:
             self.close(tracked)
 
     def transaction_answered(self, x: TransactionAnswered) -> None:
-        """Copies and settle were tried as one. What failed so is not tried so again.
+        """Take the answer to copies and a settlement that were tried as one transaction.
 
-        A link that was lost says nothing against that, unless it is lost again: it may have died of the transaction.
-        Sent apart, the copy would lead to a second dead letter if we were killed before the original is settled.
+        A transaction that failed is not tried again as one. A link that was lost says nothing against a transaction,
+        unless it is lost again: the link may have died of the transaction. Sent apart, the copy would lead to a second
+        dead letter if we were killed before the original is settled.
         """
         tracked = self._deliveries.by_token.get(x.token)
         if tracked is None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Places in the lines of keys, as the limbo's database remembers them beyond the end of a process. Pure."""
+"""Defines places in the lines of keys, as the limbo's database remembers them beyond the end of a process. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PlaceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrderPlace:
-    """The place of one message in the line of its key.
+    """Holds the place of one message in the line of its key.
 
     Within a key a lower `number` comes first. `name` is the message key under which the message, or its copy, comes
     again; empty for a message without an id, of which no copy was made. `due_us` (microseconds since 1970) is when a
@@ -34,7 +34,7 @@ class OrderPlace:
 
 @dataclass(frozen=True, slots=True)
 class FoundPlace:
-    """A place as it was found at a start. `parked`: its copy lies in the limbo, and not at the broker."""
+    """Holds a place as it was found at a start. `parked`: its copy lies in the limbo, and not at the broker."""
 
     place: OrderPlace
     parked: bool

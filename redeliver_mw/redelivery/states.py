@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    """Where a delivery is."""
+    """Says where a delivery is."""
 
     RUNNING = "running"  # a handler has it
     EARLY = "arrived early"  # a copy whose not-before lies ahead

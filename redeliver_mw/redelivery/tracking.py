@@ -153,10 +153,10 @@ def _entry(ledger: Ledger, key: str, new: LedgerEntry, delivery: Delivery) -> tu
 
 
 class OrphanedRuns:
-    """Handlers still running for a delivery whose connection was lost.
+    """Tracks handlers that still run for a delivery whose connection was lost.
 
-    The redelivery waits for the handler to finish, and takes over its result. Keyed by ledger key: at most one orphaned
-    run and one waiting redelivery for each message.
+    The redelivery waits for the handler to finish, and takes over its result. The runs are kept by ledger key: at most
+    one orphaned run and one waiting redelivery for each message.
     """
 
     def __init__(self) -> None:

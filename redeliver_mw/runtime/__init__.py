@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime of an `App`: start, workers, handlers, and the runner between adapter and interceptor."""
+"""Is the runtime of an `App`: start, workers, handlers, and the runner between adapter and interceptor."""

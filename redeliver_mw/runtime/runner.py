@@ -44,7 +44,7 @@ UNTIMED: Final = Moment(0.0, 0.0)  # of a run that nobody measures
 
 
 class StartGivenUp(BaseException):
-    """A start was ended before it was over."""
+    """Means that a start was ended before it was over."""
 
 
 @dataclass(frozen=True, slots=True)

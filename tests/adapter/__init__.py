@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `redeliver_mw.adapter`."""
+"""Tests `redeliver_mw.adapter`."""

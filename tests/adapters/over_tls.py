@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything is the same over TLS: for each adapter whose TLS is our own doing, in front of its real broker."""
+"""Tests that everything is the same over TLS.
+
+That is tested for each adapter whose TLS is our own doing, in front of its real broker.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from tests.faults.terminator import Terminator, make_certificate
 
 
 class OverTls:
-    """A subclass's module has the fixture `world`, of a broker that speaks in clear at `world.broker`."""
+    """Tests one adapter over TLS.
+
+    A subclass's module has the fixture `world`, of a broker that speaks in clear at `world.broker`.
+    """
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a ledger is kept for: the same for an App and for the drop-in of the same broker, at each of its addresses."""
+"""Tests what a ledger is kept for.
+
+That is the same for an App and for the drop-in of the same broker, at each of its addresses.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A server on each kind of database, and one on SQLite for a whole module that only reads."""
+"""Starts a server on each kind of database, and one on SQLite for a whole module that only reads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.api.serving import Served, served
 
 @pytest.fixture
 def api(url: str) -> Iterator[Served]:
-    """A server on each kind of database in turn."""
+    """Yield a server on each kind of database in turn."""
     with served(url, decoders={"upper": lambda body: body.decode().upper(), "failing": lambda body: 1 / 0}) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server on SQLite for all tests of a module."""
+    """Yield a server on SQLite for all tests of a module."""
     with served(f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db") as one:
         yield one

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API served by a real uvicorn on a free port, with a token for each role."""
+"""Serves the HTTP API with a real uvicorn on a free port, with a token for each role."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def listening(app: Any) -> Iterator[str]:
 
 @dataclass
 class Served:
-    """A server with three dead letters, and a token for each role."""
+    """Holds a server with three dead letters, and a token for each role."""
 
     url: str
     store_url: str

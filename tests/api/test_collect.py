@@ -23,7 +23,7 @@ NOWHERE = "rabbitmq://guest:hunter2@127.0.0.1:1"
 
 @pytest.fixture
 def dlq(request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has."""
+    """Return the name of a queue that no other test has."""
     return f"dlq.{abs(hash(request.node.nodeid)):x}"
 
 
@@ -35,14 +35,14 @@ def dlq(request: pytest.FixtureRequest) -> str:
     ]
 )
 def each(request: pytest.FixtureRequest) -> Broker:
-    """One of each kind."""
+    """Return a broker of each kind in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture
 def at_broker(each: Broker, tmp_path: Any) -> Iterator[Served]:
-    """A server that knows the broker as `main`, and another one that is away."""
+    """Yield a server that knows the broker as `main`, and as `away` a broker that cannot be reached."""
     brokers = {"main": each.url, "away": NOWHERE}
     with served(f"sqlite:///{tmp_path}/store.db", brokers=brokers) as one:
         yield one

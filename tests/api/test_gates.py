@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is let in, and with which requests: tokens, roles on every route, hosts, content types and sizes."""
+"""Tests who is let in, and with which requests: tokens, roles on every route, hosts, content types and sizes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_denial_of_a_known_token_is_audited(shared: Served) -> None:
 
 @pytest.fixture
 def made(shared: Served) -> Iterator[tuple[Store, str]]:
-    """A store, and a token of its own for one test."""
+    """Yield a store, and a token that only one test has."""
     with Store(shared.store_url) as store:
         token, text = add_token(store, "short", "reader", expires_s=3600, who="a test")
         yield store, text

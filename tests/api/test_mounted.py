@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The API inside another application: under a path of FastAPI, and behind the function that the page has for Django."""
+"""Mounts the API in another application: under a path of FastAPI, and behind the page's function for Django."""
 
 from __future__ import annotations
 

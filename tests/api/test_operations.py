@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is done over HTTP, on each kind of database: planned with its exact count, run, followed, paused and audited."""
+"""Operates over HTTP, on each kind of database: plans with an exact count, runs, follows, pauses, and audits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is read over HTTP, on each kind of database, by each role: without secrets and without escape sequences."""
+"""Reads over HTTP, on each kind of database, as each role: without secrets and without escape sequences."""
 
 from __future__ import annotations
 

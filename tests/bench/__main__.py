@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bench: App and drop-in against loops by hand and other frameworks, alternating in one run.
+"""Compares App and drop-in with loops by hand and with other frameworks, which alternate in one run.
 
     python -m tests.bench [--only brokers failing …] [--rounds 5] [--messages 10000] [--json FILE] [--markdown FILE]
     python -m tests.bench --small
 
-Every side is a process of its own; prefetch 500, bodies of 256 B, persistent, a handler that does nothing, and the
-journal on, where not said otherwise. Markdown goes to stdout, or to a file; every figure also as JSON, which
-`tests.bench.diff` compares. How far it is goes to stderr. Exit code 1: a broker is missing, or a side failed; 2: the
-environment of the other frameworks is missing. What was measured before a failure is written down. A goal that is
-missed is marked; nothing fails by it.
+Every side is a process of its own. Where not said otherwise, the prefetch is 500, messages are persistent and have
+bodies of 256 B, the handler does nothing, and the journal is on. Markdown goes to stdout, or to a file; every figure
+also goes to a file as JSON, which `tests.bench.diff` compares. Progress is printed to stderr. The exit code is 1 if a
+broker is missing or a side failed, and 2 if the environment of the other frameworks is missing. What was measured
+before a failure is written down. A goal that is missed is marked; nothing fails by it.
 
-`--small`, for CI: section brokers only, in few rounds, of as many messages as ever, since in fewer an App would not get
-to its journal; it fails, with exit code 1, where the median of a ratio is below 0.7 of what it must be in three tries.
-A broker that cannot be had is left out, unless REDELIVER_CI is 1.
+`--small`, for CI, measures only section brokers, in few rounds. These have as many messages as ever, since with fewer
+an App would not get to its journal. The run fails, with exit code 1, where the median of a ratio is below 0.7 of what
+it must be in three tries. A broker that cannot be had is left out, unless REDELIVER_CI is 1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def parsed() -> argparse.Namespace:
 
 
 def measure(asked: Asked, told: argparse.Namespace) -> Run:
-    """Every section, written down as soon as it is over. SideFailed, BrokerMissing, BrokerFailed."""
+    """Measure every section, and write each down as soon as it is over.
+
+    Raises SideFailed, BrokerMissing and BrokerFailed.
+    """
     run = Run()
     for section in told.only:
         run.add(list(SECTIONS[section](asked)))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sides on ActiveMQ, through stomp.py."""
+"""Runs the sides on ActiveMQ, through stomp.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.side import Count, Side, Task, play
 
 
 def connect(url: str, listener: Callable[[Any], Any]) -> Any:
-    """`listener` makes one, given the connection."""
+    """Connect to the broker at `url` with the listener that `listener` makes, given the connection."""
     parts = urlsplit(url)
     connection = stomp.Connection12([(parts.hostname, parts.port or 61613)], auto_decode=False)
     connection.set_listener("", listener(connection))
@@ -25,7 +25,7 @@ def connect(url: str, listener: Callable[[Any], Any]) -> Any:
 
 
 def fill(task: Task) -> None:
-    """The queue is empty: the side before this has taken all there was."""
+    """Fill the queue, which is empty: the side before this has taken all there was."""
     stored = threading.Event()
 
     class Stored(stomp.ConnectionListener):
@@ -42,7 +42,7 @@ def fill(task: Task) -> None:
 
 
 def consume(task: Task, listener: Callable[[Any, Count], Any]) -> None:
-    """`listener` makes one, given the connection and the count."""
+    """Consume all messages of the task with the listener that `listener` makes, given the connection and the count."""
     done = threading.Event()
     count = Count(task, done.set)
     connection = connect(task.url, lambda connection: listener(connection, count))
@@ -54,7 +54,7 @@ def consume(task: Task, listener: Callable[[Any, Count], Any]) -> None:
 
 
 class ByHand(stomp.ConnectionListener):
-    """The tutorial's listener: ack each."""
+    """Acks each message, as the tutorial's listener does."""
 
     def __init__(self, connection: Any, count: Count) -> None:
         self.connection, self.count = connection, count
@@ -65,7 +65,7 @@ class ByHand(stomp.ConnectionListener):
 
 
 class Counting(ByHand):
-    """The same without a word of its own: the wrapper acks."""
+    """Settles nothing itself: the wrapper acks each message."""
 
     def on_message(self, frame: Any) -> None:
         self.count.one()

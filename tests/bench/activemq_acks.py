@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast ActiveMQ lets go of messages: a bare socket that reads nothing of them but the ids for its acks.
+"""Measures how fast ActiveMQ lets go of messages: a bare socket reads nothing of them but the ids for its acks.
 
     python -m tests.bench.activemq_acks [--rounds 7] [--messages 10000]
 
-Prefetch 500; acks one by one, in batches, and in batches that are a transaction each. No consumer gets more out of
-this broker on this machine, whatever it is written in. A first round, which warms the JVM, does not count; printed are
-medians with the least and the most, in Markdown.
+The prefetch is 500. The acks are sent one by one, in batches, and in batches that are a transaction each. No consumer
+gets more out of this broker on this machine, in whatever language it is written. A first round, which warms the JVM,
+does not count. The medians are printed with the least and the most, in Markdown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACK = re.compile(rb"\nack:([^\n]*)\n")
 
 
 class Way(NamedTuple):
-    """How many acks are written at once, and whether they are a transaction."""
+    """Says how many acks are written at once, and whether they are a transaction."""
 
     together: int
     transaction: bool = False
@@ -50,7 +50,7 @@ WAYS = (Way(1), Way(64), Way(64, True), Way(128, True))  # more than 200 it may 
 
 
 def rate(task: Task, way: Way) -> float:
-    """Messages per second, from the subscription until the broker has heard of the last ack."""
+    """Return the messages per second, from the subscription until the broker has received the last ack."""
     at = urlsplit(task.url)
     login, passcode = unquote(at.username or "").encode(), unquote(at.password or "").encode()
     with socket.create_connection((at.hostname, at.port or 61613), 10) as connection:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The App, the same on every broker."""
+"""Runs the side of the App, which is the same on every broker."""
 
 from __future__ import annotations
 

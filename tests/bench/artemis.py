@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sides on Artemis, through proton."""
+"""Runs the sides on Artemis, through proton."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.bench.side import Count, Side, Task, play
 
 
 class AsQueue(SenderOption):
-    """A name that is new becomes a queue, not a topic."""
+    """Makes a name that is new a queue, not a topic."""
 
     def apply(self, sender: Any) -> None:
         sender.target.capabilities.put_object(symbol("queue"))
@@ -43,7 +43,7 @@ class Filling(MessagingHandler):
 
 
 class Counting(MessagingHandler):
-    """The tutorial's handler: it returns, and the driver accepts. The same one by hand and wrapped."""
+    """Returns from its handler, as the tutorial's does, and the driver accepts; by hand and wrapped it is the same."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(prefetch=task.prefetch)
@@ -61,7 +61,7 @@ class Counting(MessagingHandler):
 
 
 def fill(task: Task) -> None:
-    """The queue is empty: the side before this has taken all there was."""
+    """Fill the queue, which is empty: the side before this has taken all there was."""
     Container(Filling(task)).run()
 
 

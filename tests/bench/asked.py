@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line asked for, and the machine that it runs on."""
+"""Holds what the command line asked for, and describes the machine that the bench runs on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ VENV = ROOT / ".bench/venv/bin/python"
 class Asked:
     """Holds what was asked for, and notes the versions of the brokers that were started.
 
-    Rounds that count, messages of a usual case, of the one that watches memory; and the Python that has the other
-    frameworks.
+    `rounds` are those that count. `messages` are those of a usual case, `growth` those of the case that watches memory.
+    `python` is the Python that has the other frameworks.
     """
 
     rounds: int = 5
@@ -44,12 +44,12 @@ class Asked:
     load: Load = field(default_factory=Load)
 
     def say(self, text: str) -> None:
-        """How far it is, to stderr."""
+        """Print to stderr how far the bench is."""
         print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
     @contextmanager
     def ground(self, kind: str) -> Iterator[Ground]:
-        """A broker, started for this. BrokerMissing, BrokerFailed."""
+        """Yield a broker that was started for this, and a folder. Raises BrokerMissing and BrokerFailed."""
         bench = BENCHES[kind]
         with (
             broker(kind, version=bench.version, **bench.options) as own,
@@ -59,7 +59,7 @@ class Asked:
             yield Ground(bench, own.url, Path(folder), self.say)
 
     def about(self) -> dict[str, Any]:
-        """All that figures depend on, for the JSON."""
+        """Return all that figures depend on, for the JSON."""
         return {
             "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "commit": _commit(),
@@ -86,7 +86,7 @@ def _here() -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """Cores, processor, memory and system."""
+    """Return the number of cores, the processor, the memory and the system."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     words = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = words[0].partition(": ")[2] if words else platform.machine()
@@ -94,7 +94,7 @@ def machine() -> dict[str, str | int]:
 
 
 def _commit() -> str:
-    """Of the sources, with a + where they are not as committed; empty where there is no git."""
+    """Return the commit of the sources, with a + if they differ from it; return an empty text where there is no git."""
     with suppress(OSError):
         argv = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=10", "--dirty=+"]
         return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()

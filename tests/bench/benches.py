@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The brokers that are measured on."""
+"""Lists the brokers that are measured on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The side that collects dead letters into a store, and then asks the store what a person would ask it."""
+"""Runs the side that collects dead letters into a store, and then asks the store what a person would ask it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TENANT = f"tenant-{TENANTS // 2}"
 
 
 def headers_of(number: int) -> dict[str, str]:
-    """The headers of a dead letter of an App on RabbitMQ, after seven failures, and two of its producer's."""
+    """Return the headers of a dead letter of an App on RabbitMQ, after seven failures, and two of its producer's."""
     died = BEGAN + timedelta(seconds=number % 100_000 * 20)
     fingerprint = f"{0xD966B6BCABAA92F4 ^ number % 40:016x}"
     times = [_at(died - timedelta(seconds=64 - 2**n), "milliseconds") for n in range(7)]
@@ -93,7 +93,7 @@ def collected(task: Task) -> None:
 
 
 def _questions(store: Any, file: Path) -> Iterator[tuple[str, float]]:
-    """Seconds of each question to the store, and those of the same question in bare SQL, as the least of several."""
+    """Yield the seconds of each question to the store and of the same question in bare SQL, as the least of several."""
     from redeliver_mw.operations import Selection, groups, page
     from redeliver_mw.operations.sorting import Sort
 

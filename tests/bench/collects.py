@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A collect into a store against the loop that one would write by hand: `python -m tests.bench.collects [--broker …]`.
+"""Compares a collect into a store with the loop that one would write by hand: `python -m tests.bench.collects`.
 
-Both consume the same number of persistent dead letters, with bodies of 256 bytes and the 25 headers that an App and a
-producer give them. The loop throws them away and acks each; the collect has each batch on the disk, in an SQLite file,
-before it settles the batch. In a round the sides take turns. Then the store is asked for its first page, for its
-groups, for pages with a filter over a header and for pages in other orders, beside the same in bare SQL on the same
-file. Goals: at least half of the loop's rate, and at most three times the time of the bare SQL.
+`--broker …` names the brokers. Both sides consume the same number of persistent dead letters, with bodies of 256 bytes
+and the 25 headers that an App and a producer give them. The loop throws them away and acks each; the collect has each
+batch on the disk, in an SQLite file, before it settles the batch. In a round the sides take turns. Then the store is
+asked for its first page, for its groups, for pages with a filter over a header and for pages in other orders, beside
+the same in bare SQL on the same file. The goals are at least half of the loop's rate, and at most three times the time
+of the bare SQL.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ QUESTIONS = (
 
 
 def fill_rabbitmq(task: Task) -> None:
-    """A new queue of dead letters."""
+    """Make a new queue of dead letters."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
     channel.queue_delete(task.queue)
@@ -50,7 +51,7 @@ def fill_rabbitmq(task: Task) -> None:
 
 
 class FillingLetters(Filling):
-    """Sends a dead letter of its own each time."""
+    """Sends dead letters, each of which differs from the others."""
 
     def on_sendable(self, event: Any) -> None:
         while self.left and event.sender.credit:
@@ -75,7 +76,7 @@ FILLS = {"rabbitmq": fill_rabbitmq, "artemis": fill_artemis}
 
 
 def compare(at: Ground, case: Case, rounds: int) -> None:
-    """Prints what each side made of it; the first round, of fewer letters, does not count."""
+    """Print the figures of each side; the first round, which has fewer letters, does not count."""
     bench = at.bench
     found: dict[str, list[dict[str, float]]] = {BY_HAND: [], COLLECT: []}
     for number in range(-1, rounds):

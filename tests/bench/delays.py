@@ -1,11 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What waiting costs, on each real broker in turn, and what limbo costs: `python -m tests.bench.delays [--rounds 3]`.
+"""Measures what waiting costs, on each real broker in turn, and what limbo costs.
 
-Stall: 500 healthy messages of 10 ms of work behind 50 failing ones, which fail at once and wait for 2 s, on 4 workers;
-the time until the last healthy one is done, over the same without the failing ones. Lateness: messages fail, and are
-due again 1000 a second, once all have; how much later than due each begins again. Then `tests.bench.limbo`. Prints
-Markdown, and the versions and the load of the machine beside it, which is part of a figure.
+    python -m tests.bench.delays [--rounds 3]
+
+Stall: 500 healthy messages of 10 ms of work wait behind 50 failing ones, which fail at once and wait for 2 s, on 4
+workers. The figure is the time until the last healthy one is done, over the same without the failing ones. Lateness:
+messages fail, and once all have, 1000 of them are due again each second. The figure is how much later than due each
+begins again. Then `tests.bench.limbo` runs. The bench prints Markdown, with the versions and the load of the machine
+beside it, which is part of a figure.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ BROKERS = {"activemq": "6.3", "artemis": "2.44", "rabbitmq": "4.3"}
 
 
 class Way(NamedTuple):
-    """A way to wait, and how it is measured: with `lead` seconds for all to fail, before the first is due."""
+    """Describes a way to wait, and how it is measured: all fail within `lead` seconds, before the first is due."""
 
     delay: str
     messages: int
@@ -59,7 +62,7 @@ def fill(own: Broker, queue: str, bodies: list[bytes]) -> None:
 
 
 class Consumer:
-    """An App whose handler is `act`; its clock starts with the first message."""
+    """Runs an App whose handler is `act`; the measured time starts with the first message."""
 
     def __init__(self, own: Broker, queue: str, policy: RedeliveryPolicy, act: Callable[[Delivery], None], **how: Any):
         self._app = App(own.url, policy=policy, app_name="bench", **how)
@@ -71,7 +74,7 @@ class Consumer:
 
 
 def stalled(own: Broker, failing: int) -> float:
-    """Seconds from the first message to the last healthy one that is done."""
+    """Return the seconds from the first message to the last healthy one that is done."""
     queue = f"bench.stall.{failing}.{time.monotonic_ns()}"
     fill(own, queue, [b"failing"] * failing + [b"well"] * HEALTHY)
     done, lock, began, left = threading.Event(), threading.Lock(), [0.0], [HEALTHY]
@@ -94,7 +97,7 @@ def stalled(own: Broker, failing: int) -> float:
 
 
 def late(own: Broker, way: Way, folder: Path) -> list[float]:
-    """Seconds that each message came after it was due, in order of size."""
+    """Return the seconds that each message came after it was due, in order of size."""
     queue = f"bench.late.{way.delay}.{time.monotonic_ns()}"
     fill(own, queue, [b"%d" % n for n in range(way.messages)])
     done, go = threading.Event(), threading.Event()
@@ -156,7 +159,7 @@ def spread(values: list[float]) -> str:
 
 
 def machine() -> str:
-    """What figures depend on, in a line."""
+    """Return what figures depend on, in a line."""
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     return f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}; load averages {load}"
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two runs of the bench compared: `python -m tests.bench.diff A.json B.json`, or `make bench-diff A=… B=…`.
+"""Compares two runs of the bench: `python -m tests.bench.diff A.json B.json`, or `make bench-diff A=… B=…`.
 
-Ratios first, since they hardly depend on the machine; then every figure that both have. A change is said to be better
-or worse where no round of the one reached any round of the other, and the medians are more than 3 % apart. Prints
-Markdown. Exit code 2 for files that are no runs.
+The ratios come first, since they hardly depend on the machine; then comes every figure that both runs have. A change is
+said to be better or worse where no round of the one run reached any round of the other, and the medians are more than
+3 % apart. The output is Markdown. The exit code is 2 for files that are no runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING = 0.03  # of a change
 
 
 def verdict(before: Sequence[float], after: Sequence[float], *, more: bool) -> str:
-    """`better`, `worse`, or nothing where it may be chance; `more` of it is better."""
+    """Return `better`, `worse`, or nothing where the change may be chance; `more` says that more is better."""
     old, new = statistics.median(before), statistics.median(after)
     apart = min(after) > max(before) or max(after) < min(before)
     if not apart or abs(new - old) <= NOTHING * abs(old):
@@ -50,7 +50,7 @@ def compared(before: Run, after: Run) -> Iterator[str]:
 
 
 def _differences(before: Run, after: Run) -> Iterator[str]:
-    """What makes figures hard to compare."""
+    """Yield what makes the figures of two runs hard to compare."""
     for what in ("machine", "versions", "options"):
         old, new = before.about.get(what, {}), after.about.get(what, {})
         for name in sorted(old.keys() | new.keys()):

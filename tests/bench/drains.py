@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A drain against the loop that one would write by hand: `python -m tests.bench.drains [--broker rabbitmq …]`.
+"""Compares a drain with the loop that one would write by hand: `python -m tests.bench.drains [--broker rabbitmq …]`.
 
 Both consume the same number of persistent messages of 256 bytes. The loop throws them away; the drain, of two tasks on
 a Spark that is up, writes each batch to a file that lasts before it settles it, and puts all of them into a table. In a
-round the sides take turns. Goal: at least half of the loop's rate.
+round the sides take turns. The goal is at least half of the loop's rate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.bench.rounds import BY_HAND, Case, Ground
 
 
 def compare(at: Ground, case: Case, rounds: int, drained: Callable[[str, str], float]) -> None:
-    """Prints what each side made of it; the first round does not count."""
+    """Print the figures of each side; the first round does not count."""
     bench, task = at.bench, at.task(case, at.folder)
     rates: dict[str, list[float]] = {BY_HAND: [], "drain": []}
     for number in range(-1, rounds):

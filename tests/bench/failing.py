@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sides of the failing path, on RabbitMQ: some messages fail whenever they are tried, and end as dead letters.
+"""Runs the sides of the failing path, on RabbitMQ: some messages fail whenever they are tried, and end as dead letters.
 
-By hand: the consumer that one finds in tutorials. A failure is published to a queue whose messages expire back to the
-source, with its count in a header, or to the dead-letter queue, and acked; confirmed before the ack, or not. The
-latter loses messages, and is faster. Who counts the dead letters is a process of its own, as is who publishes
-while others consume, so that they take nothing from the side.
+The side by hand is the consumer that one finds in tutorials. It publishes a failure to a queue whose messages expire
+back to the source, with its count in a header, or to the dead-letter queue, and acks it. The copy is confirmed before
+the ack, or not. The latter loses messages, and is faster. A process of its own counts the dead letters, and another one
+publishes while others consume, so that they take nothing from the side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ LOOK = 0.005  # seconds between two looks at the dead letters
 
 
 class Outcome:
-    """What comes of the messages of one task: begins with the first handler, is over when all are done and dead."""
+    """Collects what becomes of the messages of one task.
+
+    The time begins with the first handler, and ends when all healthy messages are done and all others are dead letters.
+    """
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -38,12 +41,12 @@ class Outcome:
             self._read()  # it is there
 
     def publish(self) -> None:
-        """From now on, if the queue was not filled before."""
+        """Publish the messages from now on, if the queue was not filled before."""
         if self._task.pace:
             _beside(self._task, "publish")
 
     def healthy(self, body: bytes) -> bool:
-        """What every handler does with a body: say whether it is healthy; such a one takes its time, and is counted."""
+        """Return whether a body is healthy, as every handler asks; a healthy one takes its time, and is counted."""
         if not self._began:
             time.sleep(0.0 if self._task.pace else self._task.lead)
             self._began = time.monotonic()
@@ -60,7 +63,7 @@ class Outcome:
         return True
 
     def wait(self) -> None:
-        """Until nothing is left to do."""
+        """Wait until nothing is left to do."""
         if self._task.letters:
             self._dead = float(self._read())
         if self._well:
@@ -90,7 +93,7 @@ def _beside(task: Task, what: str) -> subprocess.Popen[str]:
 
 
 def letters(task: Task) -> None:
-    """Say that this is ready, and when all dead letters are there, on the clock of all processes; throw them away."""
+    """Print `ready`, then the time at which all dead letters are there, on the clock of all processes; delete them."""
     channel = pika.BlockingConnection(parameters(task.url)).channel()
     print("ready", flush=True)
     while channel.queue_declare(task.dead, passive=True).method.message_count < task.letters:
@@ -101,7 +104,7 @@ def letters(task: Task) -> None:
 
 
 def publish(task: Task) -> None:
-    """At the task's pace, each body with the time of its sending."""
+    """Publish at the task's pace, each body with the time of its sending."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
     began = time.monotonic() + task.lead

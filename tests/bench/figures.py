@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured: figures, one value a round; ratios within a round; a run of the bench, to and from JSON."""
+"""Holds what was measured: figures with one value a round, their ratios within a round, and a run to and from JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT: Final = 1
 
 
 class Measure(NamedTuple):
-    """A kind of figure: what it is called in a table, its unit, its digits, and whether more of it is better."""
+    """Describes a kind of figure: its title in a table, its unit, its digits, and whether more of it is better."""
 
     title: str
     unit: str
@@ -39,7 +39,7 @@ MEASURES: Final = {
 
 
 class Figure(NamedTuple):
-    """What a side made of a case: `values` has one for each round that counts, in `MEASURES[what].unit`."""
+    """Holds the figure of a side for a case: `values` has one for each round that counts, in `MEASURES[what].unit`."""
 
     section: str
     case: str
@@ -58,7 +58,7 @@ class Figure(NamedTuple):
 
 @dataclass
 class Run:
-    """One run of the bench: figures by their keys, and what they depend on."""
+    """Holds one run of the bench: figures by their keys, and what they depend on."""
 
     about: Mapping[str, Any] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Run:
         self.figures |= {figure.key: figure for figure in figures}
 
     def ratios(self, over: str, under: str) -> tuple[float, ...]:
-        """Round by round, of the figures with these keys; none where one of them was not measured."""
+        """Return the ratio of the figures with these keys for each round; none where one of them was not measured."""
         if over not in self.figures or under not in self.figures:
             return ()
         pairs = zip(self.figures[over].values, self.figures[under].values, strict=True)
@@ -79,7 +79,10 @@ class Run:
 
     @classmethod
     def read(cls, file: Path) -> Run:
-        """ValueError, with the file's name, for what is no such run; OSError."""
+        """Read a run from its file.
+
+        Raises ValueError, with the file's name, if the file is no such run, and OSError.
+        """
         try:
             told = json.loads(file.read_text(encoding="utf-8"))
             if told.pop("format") != FORMAT:
@@ -95,5 +98,5 @@ class Run:
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Min / median / max."""
+    """Return the least, the median and the most, as in "1 / 2 / 3"."""
     return " / ".join(f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The goals, as data: a figure, or how often one goes into another round by round, and what it has to be."""
+"""Holds the goals as data: a figure, or the ratio of two figures round by round, and what it has to be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ State = Literal["met", "must met", "missed", "not measured"]
 
 
 class Goal(NamedTuple):
-    """`over` and `under` are keys of figures; without `under` the figure itself counts. `most`: less is better."""
+    """Says what a figure, or the ratio of two figures, has to be.
+
+    `over` and `under` are keys of figures; without `under` the figure itself counts. If `most`, less is better.
+    """
 
     name: str
     over: str
@@ -24,7 +27,7 @@ class Goal(NamedTuple):
     most: bool = False
 
     def values(self, run: Run) -> tuple[float, ...]:
-        """One for each round; none where it was not measured."""
+        """Return one value for each round; none where the figure was not measured."""
         if self.under:
             return run.ratios(self.over, self.under)
         return run.figures[self.over].values if self.over in run.figures else ()
@@ -33,7 +36,7 @@ class Goal(NamedTuple):
         return value <= wanted if self.most else value >= wanted
 
     def state(self, run: Run) -> State:
-        """`met`: the aim, too."""
+        """Return how the goal stands; `met` says that the aim is reached, too."""
         if not (values := self.values(run)):
             return "not measured"
         median = statistics.median(values)

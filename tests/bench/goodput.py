@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Healthy messages handled per second, over time, while one message in ten is failing: ours beside nack and requeue.
+"""Draws the healthy messages handled per second while one message in ten is failing: ours beside nack and requeue.
 
     python -m tests.bench.goodput --svg docs/goodput.svg
 
-On RabbitMQ, a classic queue that is filled before, prefetch 100, one worker, 2 ms of work for each message; the failing
-ones always fail. By hand: pika's blocking loop, ack or `basic_nack(requeue=True)`. Ours: an App, dead after 3 failures,
-2 s in between. Both run for so many seconds, one after the other.
+The broker is RabbitMQ, with a classic queue that is filled before, prefetch 100, one worker, and 2 ms of work for each
+message; the failing ones always fail. By hand, pika's blocking loop acks, or calls `basic_nack(requeue=True)`. Ours is
+an App that dead-letters after 3 failures, with delays of 2 s. Both run for so many seconds, one after the other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fill(url: str) -> None:
 
 
 class Meter:
-    """Healthy messages that were handled in each step of time."""
+    """Counts the healthy messages that were handled in each step of time."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -61,16 +61,16 @@ class Meter:
         self._steps[int((time.monotonic() - self._began) / STEP)] += 1
 
     def series(self, seconds: float) -> Series:
-        """Per second."""
+        """Return the messages per second of each step."""
         return [self._steps[step] / STEP for step in range(int(seconds / STEP))]
 
 
 class Over(Exception):
-    """The time is up."""
+    """Ends the loop when the time is up."""
 
 
 def by_hand(url: str, seconds: float) -> Series:
-    """The loop that one would write, with the only word that looks like redelivery."""
+    """Run the loop that one would write, with the driver's only call that looks like redelivery."""
     channel = pika.BlockingConnection(parameters(url)).channel()
     channel.basic_qos(prefetch_count=PREFETCH)
     meter, deadline = Meter(), time.monotonic() + seconds

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lake of many runs costs, before and after `optimize`: a month of a compaction every minute.
+"""Measures what a lake of many runs costs, before and after `optimize`: a month of a compaction every minute.
 
     python -m tests.bench.lake_runs [--runs 43200] [--rows 10] [--bucket] [--spark] [--json FILE]
 
-The runs are written without Spark: a small file, a manifest and a segment each, over 1440 runs a day, all files of a
-day with the same records; one snapshot names them all. Measured are, in seconds and in seconds of the processor: to
-read what counts, to look which segments of a journal are new, to look for dead runs, to publish one more run, to read
-all records; with `--spark` also to count them through Spark, and to compact one segment. `--bucket`: in a bucket of an
-S3 server of this machine, instead of a folder of the temporary folder.
+The runs are written without Spark: a small file, a manifest and a segment each, over 1440 runs a day. All files of a
+day have the same records, and one snapshot names them all. The following is measured, in seconds and in seconds of the
+processor: to read what counts, to look which segments of a journal are new, to look for dead runs, to publish one more
+run, to read all records; with `--spark` also to count them through Spark, and to compact one segment. With `--bucket`,
+the lake is in a bucket of an S3 server of this machine, instead of a folder of the temporary folder.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def place_of(bucket: bool, folder: str) -> Iterator[str]:
 
 
 def timed(what: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
-    """The seconds, and the seconds of the processor, that a function took; and its result."""
+    """Return the seconds, and the seconds of the processor, that a function took; and its result."""
     began, ran = time.perf_counter(), time.process_time()
     result = what()
     return (round(time.perf_counter() - began, 3), round(time.process_time() - ran, 3)), result
 
 
 def figures(lake: Lake, journal: Path, runs: int, spark: Any) -> dict[str, Any]:
-    """What the lake costs now, in seconds, and in files and bytes."""
+    """Return what the lake costs now, in seconds, and in files and bytes."""
     files, found = lake.files, dict[str, Any]()
     found["read_what_counts_s"], now = timed(lambda: snapshots.current(files))
     found["manifests"] = len(now.manifests)

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What limbo costs: `python -m tests.bench.limbo [--messages 10000] [--rounds 3] [--stock 100000] [--url postgresql://…]`.
+"""Measures what limbo costs: `python -m tests.bench.limbo [--messages 10000] [--rounds 3] [--stock 100000] [--url …]`.
 
-Retry copies of 256 bytes with some twenty headers are parked in batches of 500, handed out when due, and removed, a
-transaction each. Beside it, by hand: the same bodies into one table with the driver alone, as durable. What counts is
-the ratio within a round. Then a stock of messages is left lying, and a new process opens it: how long until the first
-due message is in hand, and how large the process is. Then an App on the memory broker handles messages with and
-without `crash_safe`: a broker that costs next to nothing, so this ratio is the worst there is. Prints Markdown.
+Retry copies of 256 bytes with some twenty headers are parked in batches of 500, handed out when due, and removed, each
+in a transaction. Beside it, by hand, the same bodies go into one table with the driver alone, as durably. What counts
+is the ratio within a round. Then a stock of messages is left lying, and a new process opens it. The figures are how
+long it takes until the first due message is in hand, and how large the process is. Then an App on the memory broker
+handles messages with and without `crash_safe`: this broker costs next to nothing, so this ratio is the worst there is.
+The output is Markdown. `--url` is that of a PostgreSQL, `postgresql://…`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def rate(count: int, work: Callable[[], object]) -> float:
 
 
 def by_limbo(url: str, count: int) -> tuple[float, float]:
-    """Messages parked, and handed out and removed, per second."""
+    """Return the messages parked per second, and those handed out and removed per second."""
     with Limbo(url, app="bench") as store:
         waiting = list(batches(count, time.time()))
 
@@ -89,7 +90,7 @@ def by_limbo(url: str, count: int) -> tuple[float, float]:
 
 
 def by_hand(file: Path, count: int) -> tuple[float, float]:
-    """The same bodies, and nothing else, with the `sqlite3` module."""
+    """Store and delete the same bodies, and nothing else, with the `sqlite3` module; return both rates."""
     connection = sqlite3.connect(file, isolation_level=None)
     connection.executescript(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE m (id INTEGER, due REAL, body)"
@@ -116,7 +117,7 @@ def by_hand(file: Path, count: int) -> tuple[float, float]:
 
 
 def opened(url: str) -> None:
-    """In a process of its own: prints seconds until a due message is in hand, and MiB of this process."""
+    """Print the seconds until a due message is in hand, and the MiB of this process; runs in a process of its own."""
     began = time.perf_counter()
     with Limbo(url, app="bench") as store:
         rows = store.due(limit=1)
@@ -129,7 +130,10 @@ def opened(url: str) -> None:
 
 
 def handled(url: str, count: int, *, crash_safe: bool, takes: float = 0.0) -> float:
-    """Healthy messages that an App handles per second, from the start on; `takes`: seconds of a handler."""
+    """Return how many healthy messages an App handles per second, from the start on.
+
+    A handler takes `takes` seconds.
+    """
     broker = MemoryBroker("rabbitmq")
     broker.declare("orders")
     for n in range(count):

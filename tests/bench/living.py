@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sides that begin, end, do nothing and go on for long, on RabbitMQ."""
+"""Runs the sides that begin, end, do nothing and go on for long, on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def _app(task: Task, handle: Callable[[], object]) -> Any:
 
 
 def app_begins(task: Task) -> None:
-    """From before its modules are imported to the first message; then all of them, and a stop with nothing in hand."""
+    """Measure a start and a stop of an App.
+
+    The start is from before its modules are imported to the first message. Then the App handles all messages, and stops
+    with nothing in hand.
+    """
     began, first, seen = time.perf_counter(), threading.Event(), threading.Semaphore(0)
 
     def handle() -> None:
@@ -69,7 +73,7 @@ def hand_begins(task: Task) -> None:
 
 
 def app_ends(task: Task) -> None:
-    """A stop in the midst of work: what is in hand is finished, all else is still the broker's."""
+    """Measure a stop in the midst of work: what is in hand is finished, and the broker still has all else."""
     enough, seen = threading.Event(), list[None]()
 
     def handle() -> None:
@@ -104,7 +108,7 @@ def app_idles(task: Task) -> None:
 
 
 def app_grows(task: Task) -> None:
-    """What it has after 10 000 messages, and how much more after the last."""
+    """Measure the memory of this process after 10 000 messages, and how much more it has after the last."""
     sizes, over, count = [], threading.Event(), iter(range(1, task.messages + 1))
 
     def handle() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How busy others keep the machine while the bench runs: a machine is seldom one's own."""
+"""Measures how busy others keep the machine while the bench runs: a machine is seldom one's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _IDLE: Final = slice(3, 5)  # of /proc/stat's columns: idle, and waiting for a d
 
 
 class Load:
-    """From when this is made. `ours` answers the seconds that the bench itself has worked."""
+    """Measures how busy others keep the machine, from when this is made on.
+
+    `ours` returns the seconds that the bench itself has worked.
+    """
 
     def __init__(self, ours: Callable[[], float] | None = None) -> None:
         self._ours = ours or worked_s
@@ -23,24 +26,24 @@ class Load:
         self._began, self._theirs = time.monotonic(), _busy_s() - self._ours()
 
     def others(self) -> float:
-        """So many cores, on average."""
+        """Return how many cores others use, on average."""
         theirs = _busy_s() - self._ours() - self._theirs
         return max(0.0, theirs / max(0.1, time.monotonic() - self._began))
 
 
 def worked_s() -> float:
-    """Seconds that this process has worked, and all below it, those that have ended included."""
+    """Return the seconds that this process and all below it have worked, those that have ended included."""
     return sum(_below_us()) / _TICK
 
 
 def _below_us() -> Iterator[int]:
-    """Ticks of this process and of each below it, with those of its children that it has seen the end of."""
+    """Yield the ticks of this process and of each below it, with those of its children that it has seen the end of."""
     for _, words in processes_below():
         yield sum(map(int, words[11:15]))
 
 
 def processes_below() -> Iterator[tuple[int, list[str]]]:
-    """This process and each below it: its id, and what /proc/ID/stat says of it behind its name."""
+    """Yield this process and each below it: its id, and what /proc/ID/stat has of it behind its name."""
     told = dict[int, list[str]]()
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -56,6 +59,6 @@ def processes_below() -> Iterator[tuple[int, list[str]]]:
 
 
 def _busy_s() -> float:
-    """Seconds that all cores together have worked, or another machine on the same host took from them."""
+    """Return the seconds that all cores together have worked, or another machine on the same host took from them."""
     columns = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(columns) - sum(columns[_IDLE])) / _TICK

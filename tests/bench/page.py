@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A run as Markdown: what it ran on, the goals, and a table for each section."""
+"""Prints a run as Markdown: what it ran on, the goals, and a table for each section."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put_between(page: Path, name: str, lines: Sequence[str]) -> None:
 
 
 def on_what(about: Mapping[str, Any]) -> str:
-    """What was measured on what, and what else the machine did meanwhile."""
+    """Return what was measured on what, and what else the machine did meanwhile."""
     machine, load, options = about["machine"], about["load"], about["options"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return (
@@ -48,7 +48,7 @@ def on_what(about: Mapping[str, Any]) -> str:
 
 
 def goals(run: Run) -> Iterator[str]:
-    """Those that were measured; ratios are within a round."""
+    """Yield a table of the goals that were measured; ratios are within a round."""
     yield from ("| goal | here | must | aim | |", "|---|---:|---:|---:|---|")
     for goal in GOALS:
         if values := goal.values(run):
@@ -58,7 +58,7 @@ def goals(run: Run) -> Iterator[str]:
 
 
 def alike(run: Run, section: str) -> Iterator[list[str]]:
-    """The cases of a section, those with the same measures together."""
+    """Yield the cases of a section, those with the same measures together."""
     measures: dict[str, set[str]] = {}
     for figure in run.figures.values():
         if figure.section == section:
@@ -68,7 +68,7 @@ def alike(run: Run, section: str) -> Iterator[list[str]]:
 
 
 def table(run: Run, section: str, cases: Sequence[str]) -> Iterator[str]:
-    """A row for each side of each case: its figures, and the first of them over that of the side by hand."""
+    """Yield a row for each side of each case: its figures, and the ratio of the first to that of the side by hand."""
     found = [figure for figure in run.figures.values() if figure.section == section and figure.case in cases]
     measures = [what for what in MEASURES if any(figure.what == what for figure in found)]
     titles = [f"{MEASURES[what].title}, {MEASURES[what].unit}" for what in measures]
@@ -88,7 +88,7 @@ def _to_by_hand(run: Run, figure: Figure | None) -> str:
 
 
 def around(values: Iterable[float], digits: int) -> str:
-    """Median (least to most), of one value that value."""
+    """Return the median with the least and the most, as in "2 (1 to 3)"; return a single value as it is."""
     found = sorted(values)
     median = f"{statistics.median(found):.{digits}f}"
     return median if len(found) == 1 else f"{median} ({found[0]:.{digits}f} to {found[-1]:.{digits}f})"

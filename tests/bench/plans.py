@@ -1,21 +1,23 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What plans of many letters cost: `python -m tests.bench.plans [--letters 100000 1000000] [--docs docs/plan.md]`.
+"""Measures what plans of many letters cost: `python -m tests.bench.plans`.
+
+    python -m tests.bench.plans [--letters 100000 1000000] [--docs docs/plan.md]
 
 A lake of so many dead letters is written without a broker, as a drain of RabbitMQ leaves them: each of them has its own
 key, its own body of 300 bytes, and one of ten fingerprints. Then each size takes the same steps:
 
 - a plan of a tenth of the letters, by their fingerprint, and a plan of all of them;
-- to open the plan, which hashes its files, and to sum up how its letters stand: what `replay` looks at first;
+- to open the plan, which hashes its files, and to sum up how its letters stand: `replay` looks at this first;
 - to read all letters bucket by bucket, to make the copies and to keep the ledger, as publishers do it, with the answer
-  of a broker that confirms everything, which is not there: what is sent over the network is no part of this;
+  of a broker that confirms everything. There is no such broker: what is sent over the network is no part of this;
 - what comes after a replay: to write the outcomes, to plan once more, which leaves all letters out, and to find out
   that the plan of a tenth was sent by another replay.
 
-Of each step: seconds, processor time of all processes with the JVM, of a letter too, and the peak of the memory of this
-process, which is the driver's Python. A step whose processor time grows faster than its letters is marked. In
-`local[2]` the JVM is driver and executor in one, so its memory says nothing about the driver. Printed is a table in
-Markdown, also into `--docs` between its markers.
+Each step has these figures: seconds, processor time of all processes with the JVM, also for one letter, and the peak of
+the memory of this process, which is the driver's Python. A step whose processor time grows faster than its letters is
+marked. In `local[2]` the JVM is driver and executor in one, so its memory says nothing about the driver. The bench
+prints a table in Markdown, and writes it into the page of `--docs` between its markers.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step took for a lake of so many letters. `peak_mib`: of this process."""
+    """Holds what a step took for a lake of so many letters; `peak_mib` is the peak of the memory of this process."""
 
     name: str
     letters: int
@@ -81,12 +83,12 @@ class Step:
 
     @property
     def each_us(self) -> float:
-        """Processor time of a letter, in microseconds."""
+        """Return the processor time of a letter, in microseconds."""
         return self.worked / self.letters * 1e6
 
 
 class Steps:
-    """Measures steps, one after the other, and tells each."""
+    """Measures steps, one after the other, and prints each."""
 
     def __init__(self, letters: int) -> None:
         self._letters, self.found = letters, list[Step]()
@@ -212,7 +214,7 @@ def _bytes(folder: Path) -> int:
 
 
 def table(found: Sequence[Sequence[Step]]) -> Iterator[str]:
-    """Markdown: a row a step, with the sizes beside each other."""
+    """Yield a Markdown table with a row for each step, and the sizes beside each other."""
     sizes = [f"{steps[0].letters:,}" for steps in found]
     yield "| step | " + " | ".join(f"{size}: s | processor s | µs a letter | peak MiB" for size in sizes) + " |"
     yield "|---|" + "---:|---:|---:|---:|" * len(sizes)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What policies cost: to decide, to read and write a map of a thousand entries, and to find a destination in it.
+"""Measures what policies cost: to decide, to read and write a map of 1000 entries, and to find a destination in it.
 
     python -m tests.bench.policies [--rounds 7] [--entries 1000] [--only WORD] [--json FILE]
 
-A round takes each measurement once, so that a machine whose speed drifts treats them alike; printed are the medians
+A round takes each measurement once, so that a machine whose speed drifts treats them alike. The medians are printed
 with their spread, in Markdown. A goal that the median misses is marked; nothing fails by it.
 """
 
@@ -39,7 +39,7 @@ MICRO, MILLI = 1e-6, 1e-3
 
 
 class Cost(NamedTuple):
-    """One measurement: `run()` does it and returns how often; `goal` in seconds each, or None."""
+    """Describes one measurement: `run()` does it and returns how often; `goal` is in seconds for each, or None."""
 
     name: str
     run: Callable[[], int]
@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 def costs(entries: int) -> Iterator[Cost]:
-    """Everything that is measured; texts and maps are made here, outside the clock."""
+    """Yield everything that is measured; texts and maps are made here, outside the clock."""
     yield from deciding()
     texts = {language: text_of(language, entries) for language in MAPS}
     for language, text in texts.items():
@@ -111,7 +111,7 @@ def drawing(policy: RedeliveryPolicy, failures: int) -> Callable[[], int]:
 
 
 def text_of(language: str, entries: int) -> str:
-    """A map with one entry for each source; limits and delays recur, as they do in life."""
+    """Return a map with one entry for each source; limits and delays recur, as they do in life."""
     times = 1 if language in ONE_DELAY else 2
     rules = [
         Rule(name, 1000 + 10 * (at % 50), 3 + at % 7, times) for at, name in enumerate(patterns(language, entries))
@@ -161,7 +161,7 @@ def writing(language: str, maps: dict[str, PolicyMap], entries: int) -> Callable
 
 
 def measured(wanted: list[Cost], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, once a round; a first round, which fills caches, does not count."""
+    """Return the seconds of each measurement in each round; a first round, which fills caches, does not count."""
     seconds: dict[str, list[float]] = {cost.name: [] for cost in wanted}
     for at in range(-1, rounds):
         for cost in wanted:
@@ -175,7 +175,7 @@ def measured(wanted: list[Cost], rounds: int) -> dict[str, list[float]]:
 
 
 def table(wanted: list[Cost], seconds: dict[str, list[float]]) -> Iterator[str]:
-    """Markdown."""
+    """Yield the lines of a Markdown table."""
     yield "| what | median | min to max | goal | |"
     yield "|---|---:|---:|---:|---|"
     for name, _, unit, goal in wanted:

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Threads beside processes, with a handler that computes and one that waits, on RabbitMQ.
+"""Compares threads with processes, with a handler that computes and one that waits, on RabbitMQ.
 
     python -m tests.bench.processes [--messages 1000] [--rounds 5] [--handlers computes] [--url …]
 
 Each side is a `redeliver run` of its own, with so many workers, or so many processes with so many workers each. When
 all are up the messages are published, and the clock runs from the first message begun to the last one handled. To
-compute is 5 ms of Python by the processor's time, to wait is 5 ms of sleep. Sides take turns; medians, and the ratio to
-one worker within a round. Prints Markdown.
+compute is 5 ms of Python by the processor's time, to wait is 5 ms of sleep. The sides take turns. The bench prints
+medians, and the ratio to one worker within a round, as Markdown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORDS = struct.Struct("dd")  # when a run began and ended, on the monotonic cloc
 
 
 class Side(NamedTuple):
-    """`processes` 0: without the option."""
+    """Describes one side; `processes` 0 means a command without the option."""
 
     processes: int
     workers: int
@@ -61,7 +61,7 @@ app.handler(QUEUE)(work({kind!r}, {turns}))
 
 
 def turn(turns: int) -> int:
-    """Python that holds the interpreter."""
+    """Run Python code that holds the interpreter."""
     found = 1
     for n in range(turns):
         found = (found * 31 + n) % 65_521
@@ -69,7 +69,7 @@ def turn(turns: int) -> int:
 
 
 def work(kind: str, turns: int) -> Callable[[object], None]:
-    """The handler; notes each run in the file `runs`."""
+    """Return the handler, which notes each run in the file `runs`."""
     log = os.open("runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def handle(delivery: object) -> None:
@@ -84,7 +84,7 @@ def work(kind: str, turns: int) -> Callable[[object], None]:
 
 
 def turns_of(seconds: float) -> int:
-    """So many turns take so long on this machine."""
+    """Return how many turns take so many seconds on this machine."""
     tried = 200_000
     began = time.process_time()
     turn(tried)
@@ -97,7 +97,7 @@ def fill(channel: pika.adapters.blocking_connection.BlockingChannel, count: int)
 
 
 def rate(url: str, side: Side, kind: str, turns: int, count: int) -> float:
-    """Messages per second of one side."""
+    """Return the messages per second of one side."""
     connection = pika.BlockingConnection(parameters(url))
     channel = connection.channel()
     channel.queue_delete(QUEUE)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sides on RabbitMQ, through pika."""
+"""Runs the sides on RabbitMQ, through pika."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.bench.side import Count, Side, Task, play
 
 
 def parameters(url: str) -> pika.URLParameters:
-    """Of a URL as App takes it."""
+    """Return the parameters of a URL as App takes it."""
     return pika.URLParameters("amqp" + url[url.index("://") :])
 
 
 def fill(task: Task) -> None:
-    """A new queue with this many persistent messages and a new dead-letter queue."""
+    """Make a new queue with this many persistent messages, and a new dead-letter queue."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
     for name, kind in ((task.queue, task.kind), (task.dead, "classic")):
@@ -30,14 +30,14 @@ def fill(task: Task) -> None:
 
 
 def message(task: Task, number: int, more: str = "") -> tuple[bytes, pika.BasicProperties]:
-    """One to publish: its body begins with s if it fails, w if it is well, and goes on with `more`."""
+    """Return a message to publish: its body begins with s if it fails, w if it is well, and goes on with `more`."""
     body = ("s" if task.fails(number) else "w") + more
     name = {"message_id": str(number)} if task.has_id(number) else {}
     return body.ljust(task.body, "x").encode(), pika.BasicProperties(delivery_mode=2, **name)
 
 
 def by_hand(task: Task) -> None:
-    """The tutorial's loop: BlockingConnection, ack each."""
+    """Run the tutorial's loop: a BlockingConnection, and an ack for each message."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=task.prefetch)
@@ -54,7 +54,7 @@ def by_hand(task: Task) -> None:
 
 
 def drop_in(task: Task) -> None:
-    """The same loop with its callback wrapped; the wrapper acks."""
+    """Run the same loop with its callback wrapped; the wrapper acks."""
     from redeliver_pika import redelivering
 
     connection = pika.BlockingConnection(parameters(task.url))

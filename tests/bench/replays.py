@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A replay from the store against the loop that one would write by hand: `python -m tests.bench.replays [--broker …]`.
+"""Compares a replay from the store with the loop that one would write by hand: `python -m tests.bench.replays`.
 
-Both send the same number of dead letters of 256 bytes back to a durable queue. The loop takes each from the dead-letter
-queue, publishes it, waits for the confirm and acks it, which is what keeps a letter from being lost. The replay claims
-each batch in an SQLite file, publishes it with confirms and records the answers; its plan is in its time, the collect
-before it is not. In a round the sides take turns. Goal: at least the loop's rate.
+`--broker …` names the brokers. Both sides send the same number of dead letters of 256 bytes back to a durable queue.
+The loop takes each from the dead-letter queue, publishes it, waits for the confirm and acks it, which is what keeps a
+letter from being lost. The replay claims each batch in an SQLite file, publishes it with confirms and records the
+answers; its plan is in its time, the collect before it is not. In a round the sides take turns. The goal is at least
+the loop's rate.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WARM = 1_000  # letters of the round that does not count
 
 
 def by_hand_on_rabbitmq(url: str, dlq: str, source: str, number: int) -> None:
-    """The loop of the tutorials, with publisher confirms."""
+    """Run the loop of the tutorials, with publisher confirms."""
     connection = pika.BlockingConnection(parameters(url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=500)
@@ -50,7 +51,7 @@ def by_hand_on_rabbitmq(url: str, dlq: str, source: str, number: int) -> None:
 
 
 def by_hand_on_artemis(url: str, dlq: str, source: str, number: int) -> None:
-    """The same loop with proton's blocking client, whose `send` waits for the broker's outcome."""
+    """Run the same loop with proton's blocking client, whose `send` waits for the broker's outcome."""
     amqp = "amqp" + url[url.index("://") :]
     connection = BlockingConnection(amqp, timeout=30)
     receiver, sender = connection.create_receiver(dlq, credit=500), connection.create_sender(source)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds in which sides take turns on one broker, each as a process of its own.
+"""Runs rounds in which sides take turns on one broker, each as a process of its own.
 
 A round takes each side once, in the other order than the round before, so that a machine whose speed drifts treats them
 alike; what counts are ratios within a round. A first round, which warms a JVM and fills caches, does not count. Each
@@ -35,11 +35,11 @@ Say = Callable[[str], None]
 
 
 class SideFailed(Exception):
-    """A side did not do what it was told; the text says which, and what it printed."""
+    """Says that a side did not do what it was told; the text says which one, and what it printed."""
 
 
 class Bench(NamedTuple):
-    """What one broker brings: how it is started, its sides, in which module, and how a queue is filled."""
+    """Holds what one broker brings: how it is started, its sides, in which module, and how a queue is filled."""
 
     module: str
     kind: str
@@ -52,7 +52,7 @@ class Bench(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """What sides are compared on. `body` in bytes, `work_ms` what a handler takes for each message."""
+    """Describes what sides are compared on; `body` is in bytes, `work_ms` is what a handler takes for each message."""
 
     messages: int = 10_000
     queue: str = "classic"
@@ -73,7 +73,7 @@ class Case:
 
 
 class Program(NamedTuple):
-    """A side: which Python runs which module. One that `fills` has a queue and an envelope of its own."""
+    """Names the Python and the module that a side runs; one that `fills` has a queue and an envelope of its own."""
 
     module: str
     name: str
@@ -81,7 +81,7 @@ class Program(NamedTuple):
     fills: bool = False
 
     def run(self, name: str, task: Task) -> dict[str, float]:
-        """The figures that it printed, if any. SideFailed."""
+        """Return the figures that the side printed, if any. Raises SideFailed."""
         argv = [self.python, "-m", self.module, name, task.as_json()]
         env = dict(os.environ)
         if self.python != sys.executable:  # it has nothing of ours
@@ -102,7 +102,7 @@ def _end(text: str | bytes | None) -> str:
 
 
 class Turn(NamedTuple):
-    """Who runs in a round, under which name, on which case."""
+    """Says which program runs in a round, as which side, on which case."""
 
     side: str
     program: Program
@@ -111,7 +111,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Ground:
-    """A broker that runs, a folder for journals and limbos, and where to say how far it is."""
+    """Holds a broker that runs, a folder for journals and limbos, and a function to say how far the bench is."""
 
     bench: Bench
     url: str
@@ -119,7 +119,7 @@ class Ground:
     say: Say
 
     def turn(self, side: str, case: Case) -> Turn:
-        """A side of this broker's, under its own name."""
+        """Return the turn of a side of this broker, under its own name."""
         return Turn(side, Program(self.bench.module, side), case)
 
     def task(self, case: Case, folder: Path) -> Task:
@@ -145,7 +145,7 @@ class Ground:
         )
 
     def play(self, turn: Turn) -> dict[str, float]:
-        """One side, once: what it printed. SideFailed, also when it leaves messages."""
+        """Run one side once, and return what it printed. Raises SideFailed, also if the side leaves messages."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             task = self.task(turn.case, Path(scratch))
             if turn.program.fills:
@@ -163,7 +163,7 @@ class Ground:
             return told
 
     def holds(self, queue: str, messages: int) -> None:
-        """Wait until the queue holds so many: brokers count a little later."""
+        """Wait until the queue holds so many messages: brokers count a little later."""
         deadline = time.monotonic() + 30
         with connect(self.url) as session:
             while (there := session.depth(queue)) != messages:
@@ -174,7 +174,7 @@ class Ground:
     def compare(
         self, section: str, case: str, turns: Sequence[Turn], rounds: int, *, warm: bool = True
     ) -> list[Figure]:
-        """All that these sides print, of `rounds` rounds after one that does not count."""
+        """Return all that these sides print, in `rounds` rounds after one that does not count."""
         found: dict[tuple[str, str], list[float]] = {}
         for number in range(-1 if warm else 0, rounds):
             for turn in turns if number % 2 == 0 else reversed(turns):
@@ -187,6 +187,6 @@ class Ground:
         return [Figure(section, case, side, what, tuple(values)) for (side, what), values in found.items()]
 
     def _warming(self, turn: Turn) -> Turn:
-        """A JVM is at its speed only after many messages."""
+        """Return the same turn with many messages for a JVM, which is at its speed only after many."""
         many = max(turn.case.messages, WARM) if self.bench.options.get("tiered") else turn.case.messages
         return turn._replace(case=replace(turn.case, messages=many))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a side is told, and what it tells.
+"""Holds what a side is told, and prints the figures of the side.
 
 A side is one consumer program. It runs as a process of its own, `python -m MODULE SIDE TASK`, with its task as JSON,
 and prints one line of JSON: its figures. Only the standard library is imported here, since the sides of other
@@ -21,7 +21,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Task:
-    """One queue to consume. `work` and `rest` in seconds, `body` in bytes; None: no such file."""
+    """Describes one queue to consume; `work` and `rest` are in seconds, `body` in bytes; a None means no such file."""
 
     url: str
     queue: str
@@ -44,12 +44,12 @@ class Task:
 
     @property
     def amqp(self) -> str:
-        """The URL as AMQP clients spell it."""
+        """Return the URL as AMQP clients spell it."""
         return "amqp" + self.url[self.url.index("://") :]
 
     @property
     def text(self) -> str:
-        """A healthy body."""
+        """Return a healthy body."""
         return "x" * self.body
 
     def fails(self, number: int) -> bool:
@@ -60,12 +60,12 @@ class Task:
 
     @property
     def letters(self) -> int:
-        """How many are failing."""
+        """Return how many messages are failing."""
         return sum(map(self.fails, range(self.messages)))
 
     @property
     def dead(self) -> str:
-        """The dead-letter queue."""
+        """Return the name of the dead-letter queue."""
         return f"DLQ.{self.queue}"
 
     def as_json(self) -> str:
@@ -76,7 +76,7 @@ Side = Callable[[Task], None]
 
 
 class Count:
-    """Of messages; with the last one `done` is called.
+    """Counts messages, and calls `done` with the last one.
 
     The first and the last tenth are not timed: while the prefetch window is filled or emptied, a side that takes whole
     batches looks faster than it is.
@@ -89,7 +89,7 @@ class Count:
         self._seconds = self._cpu = 0.0
 
     def one(self) -> None:
-        """What every handler does, on every side."""
+        """Count one message, as every handler does, on every side."""
         number = next(self._numbers)
         if self._work:
             time.sleep(self._work)
@@ -102,23 +102,23 @@ class Count:
             self._done()
 
     def report(self) -> None:
-        """Messages per second, processor time of this process for each (µs), and its memory (MiB)."""
+        """Print the messages per second, the processor time of this process for each (µs), and its memory (MiB)."""
         timed = self._last - self._first
         tell(rate=timed / self._seconds, cpu=self._cpu / timed * 1e6, rss=memory())
 
 
 def memory() -> float:
-    """MiB of this process."""
+    """Return the MiB of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def tell(**figures: float) -> None:
-    """The line that a side prints."""
+    """Print the line of a side's figures."""
     print(json.dumps(figures), flush=True)
 
 
 def play(sides: Mapping[str, Side]) -> None:
-    """The command line of a module with sides: the name of one, and its task."""
+    """Run the side that the command line names, with its task: the command line of a module with sides."""
     name, task = sys.argv[1:]
     sides[name](Task(**json.loads(task)))

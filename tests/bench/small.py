@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The small form of the bench, for CI: is each ratio of section brokers near what it must be?"""
+"""Runs the small form of the bench, for CI: is each ratio of section brokers near what it must be?"""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TRIES, ROUNDS = 3, 3
 
 
 def fast_enough(asked: Asked) -> bool:
-    """Each broker in turn, again where a ratio is too low; False where one is so every time."""
+    """Measure each broker in turn, again where a ratio is too low; return False if one is too low every time."""
     asked = replace(asked, rounds=ROUNDS)
     passed = [_passes_if_there(replace(asked, brokers=(kind,))) for kind in asked.brokers]
     return all(passed)
 
 
 def _passes_if_there(asked: Asked) -> bool:
-    """A broker that cannot be had is a failure in CI only."""
+    """Return whether the brokers pass; one that cannot be had is a failure in CI only."""
     try:
         return _passes(asked)
     except BrokerMissing as missing:
@@ -50,10 +50,10 @@ def _passes(asked: Asked) -> bool:
 
 
 def ratios(run: Run) -> Iterator[Goal]:
-    """The goals of this run that are ratios."""
+    """Return the goals of this run that are ratios."""
     return (goal for goal in GOALS if goal.under and goal.values(run))
 
 
 def too_low(run: Run) -> Iterator[Goal]:
-    """Those whose median is below the floor."""
+    """Return the ratios whose median is below the floor."""
     return (goal for goal in ratios(run) if statistics.median(goal.values(run)) < FLOOR * goal.must)

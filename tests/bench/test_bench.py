@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What of the bench needs no broker: its figures, goals and tables, the comparison of two runs, how sides are run."""
+"""Tests what of the bench needs no broker: figures, goals, tables, the comparison of two runs, the run of sides."""
 
 from __future__ import annotations
 

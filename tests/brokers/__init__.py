@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Real brokers for the tests: `with broker("rabbitmq", version="4.3") as b: …`.
+"""Gives real brokers to the tests: `with broker("rabbitmq", version="4.3") as b: …`.
 
-Taken from the environment where a variable names one, else installed here and started on free ports of
-127.0.0.1. What we start ends with this process, however that ends. Each broker is a module, named in `KINDS`,
+A broker is taken from the environment where a variable names one, else it is installed here and started on free ports
+of 127.0.0.1. What we start ends with this process, however that ends. Each broker is a module, named in `KINDS`,
 with `VERSIONS`, `open_broker(version, …)`, `fetch(version)`, and `FETCHED` where `fetch` gets not all of them unasked.
 """
 
@@ -23,12 +23,12 @@ KINDS: dict[str, ModuleType] = {"activemq": activemq, "artemis": artemis, "rabbi
 
 
 def broker(kind: str, *, version: str | None = None, **options: Any) -> Broker:
-    """A usable broker; `version` is one of the module's `VERSIONS`, the first if not given.
+    """Return a usable broker; `version` is one of the module's `VERSIONS`, the first if not given.
 
     `options` are those of the module's own broker (RabbitMQ has none).
 
-    BrokerMissing, with reason and cure, where none can be had; BrokerFailed, with its log, where it would not
-    start.
+    Raises BrokerMissing, with reason and cure, where no broker can be had; BrokerFailed, with the broker's log, where
+    it would not start.
     """
     module = KINDS[kind]
     version = version or module.VERSIONS[0]

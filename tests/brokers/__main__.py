@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.brokers up KIND [--version V]` runs one until Ctrl-C; `… fetch` installs all of them."""
+"""Runs or installs brokers: `python -m tests.brokers up KIND [--version V]` runs one until Ctrl-C.
+
+`python -m tests.brokers fetch` installs all of them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tests.telemetry import prometheus_server
 
 
 def main() -> int:
-    """0 done; 1 a broker is missing, would not start, or died."""
+    """Return 0 when all is done, and 1 if a broker is missing, would not start, or died."""
     parser = argparse.ArgumentParser(prog="python -m tests.brokers")
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start one, print its URL, run until Ctrl-C or SIGTERM")
@@ -36,7 +39,7 @@ def main() -> int:
 
 
 def _leave(number: int, _: object) -> None:
-    """Unwind, and clean up on the way; what arrives meanwhile changes nothing."""
+    """Unwind, and clean up on the way; a signal that arrives meanwhile changes nothing."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(128 + number)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two questions to an AMQP 0-9-1 server, asked with pika: who are you, and do you do your work?"""
+"""Asks an AMQP 0-9-1 server two questions with pika: who are you, and do you do your work?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pika.exceptions
 
 
 def server_version(host: str, port: int, user: str, password: str, path: str) -> str:
-    """What the server says of itself, as in "3.10.8". ConnectionError with the cause in words."""
+    """Return the version that the server reports, as in "3.10.8". Raises ConnectionError with the cause in words."""
     connection = _connect(host, port, user, password, unquote(path[1:]) or "/", 10)
     try:
         properties = connection._impl.server_properties or {}  # pika has no public name for it
@@ -22,7 +22,7 @@ def server_version(host: str, port: int, user: str, password: str, path: str) ->
 
 
 def serves(host: str, port: int, user: str, password: str) -> bool:
-    """True once a message can be published with a confirm and fetched again."""
+    """Return whether a message can be published with a confirm and fetched again."""
     try:
         connection = _connect(host, port, user, password, "/", 5)
     except ConnectionError:

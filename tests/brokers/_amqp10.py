@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Three questions to an AMQP 1.0 server, asked with proton: who are you, do you let me in, and Artemis's management.
+"""Asks an AMQP 1.0 server with proton: who are you, do you let me in? Asks Artemis through its management, too.
 
 proton is imported where it is used: the other brokers' tests run without it.
 """
@@ -24,7 +24,7 @@ def plain_connection(url: str, **options: Any) -> BlockingConnection:
     """Connect without TLS.
 
     Each of proton's containers reads all certificates of the system twice, which takes a tenth of a second of
-    processor time. This one is made as where proton has no TLS.
+    processor time. The container of this connection is made as where proton has no TLS.
     """
     from proton import SSLUnavailable
     from proton.reactor import Container
@@ -36,14 +36,14 @@ def plain_connection(url: str, **options: Any) -> BlockingConnection:
 
 
 def server_version(host: str, port: int, user: str, password: str) -> str:
-    """What the server says of itself, as in "2.44.0". ConnectionError with the cause in words."""
+    """Return the version that the server reports, as in "2.44.0". Raises ConnectionError with the cause in words."""
     with _connection(host, port, user, password, 10) as connection:
         properties: Any = connection.conn.remote_properties  # None only once closed
     return str({str(name): value for name, value in (properties or {}).items()}.get("version", "unknown"))
 
 
 def serves(host: str, port: int, user: str, password: str) -> bool:
-    """True once it lets us in."""
+    """Return whether the server lets us in."""
     try:
         with _connection(host, port, user, password, 5):
             return True
@@ -54,9 +54,9 @@ def serves(host: str, port: int, user: str, password: str) -> bool:
 def manage(
     host: str, port: int, user: str, password: str, resource: str, name: str, parameters: Sequence[str] = ()
 ) -> Any:
-    """One management call of Artemis: an operation if `parameters` or a trailing `()`, else an attribute.
+    """Make one management call of Artemis: an operation if `parameters` or a trailing `()`, else an attribute.
 
-    ValueError with the broker's words if it says no; ConnectionError.
+    Raises ValueError with the broker's words if the broker says no; ConnectionError.
     """
     from proton import Message
 
@@ -79,7 +79,7 @@ def manage(
 
 
 def _value(word: str) -> Any:
-    """true, false and numbers as they are meant; everything else is text."""
+    """Return true, false and numbers as they are meant; everything else is text."""
     try:
         value = json.loads(word)
     except ValueError:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a test sees of a broker: where it is, and the means to kill, silence and restart it."""
+"""Defines what a test sees of a broker: where it is, and the means to kill, silence and restart it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ How = Literal["env", "compose", "debian package", "debootstrap cache", "maven ca
 
 
 class Broker(ABC):
-    """A running broker. Not thread-safe: one thread at a time."""
+    """Represents a running broker. Not thread-safe: one thread at a time."""
 
     kind: ClassVar[str]
     title: ClassVar[str]
@@ -39,41 +39,44 @@ class Broker(ABC):
 
     @property
     def url(self) -> str:
-        """In the form that `App` takes."""
+        """Return the URL in the form that `App` takes."""
         user, password = quote(self.user, safe=""), quote(self.password, safe="")
         return f"{self.kind}://{user}:{password}@{self.host}:{self.port}{self.path}"
 
     def describe(self) -> str:
-        """One line for humans, without the password."""
+        """Return one line for humans, without the password."""
         return f"{self.title} {self.version} at {self.host}:{self.port} ({self.how})"
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill -9 every process of the node; returns when they are gone. Its data stays."""
+        """Kill -9 every process of the node; return when they are gone. The data of the node stay."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start it again after `kill`, same data, same port; returns when it is usable. Else BrokerFailed."""
+        """Start the broker again after `kill`, with the same data and port; return when it is usable.
+
+        Raises BrokerFailed if it does not become usable.
+        """
 
     @abstractmethod
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers, until `resume`."""
+        """Send SIGSTOP: connections stay open and nothing answers, until `resume`."""
 
     @abstractmethod
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End it and delete its data. May be called twice."""
+        """End the broker and delete its data. May be called twice."""
 
     @abstractmethod
     def ctl(self, *words: str) -> str:
-        """What the broker's own admin command prints for these words. BrokerFailed if it says no."""
+        """Return what the broker's own admin command prints for these words. Raises BrokerFailed if it says no."""
 
     @abstractmethod
     def alive(self) -> bool:
-        """False once a broker of ours has no process left."""
+        """Return False once a broker of ours has no process left."""
 
     @abstractmethod
     def revive(self) -> None:
@@ -87,7 +90,7 @@ class Broker(ABC):
 
 
 class GivenBroker(Broker):
-    """One that was there before, named by an environment variable: used, never killed."""
+    """Uses a broker that was there before, named by an environment variable, and never kills it."""
 
     how: How = "env"
     default_port: ClassVar[int] = 5672
@@ -102,7 +105,7 @@ class GivenBroker(Broker):
         self._variable = variable
 
     def fits(self, version: str) -> bool:
-        """May a test that asked for `version` have this one?"""
+        """Return whether a test that asked for `version` may have this broker."""
         return self.version.startswith(f"{version}.")
 
     def _not_ours(self, *_: str) -> BrokerFailed:
@@ -127,7 +130,7 @@ class GivenBroker(Broker):
 
 
 class OwnBroker(Broker):
-    """One that we start: processes on a leash, data in a temporary folder; both end with this process."""
+    """Starts a broker: processes on a leash, data in a temporary folder; both end with this process."""
 
     can_restart = True
     host = "127.0.0.1"
@@ -147,7 +150,7 @@ class OwnBroker(Broker):
         """Start the processes and wait until the broker is usable."""
 
     def pids(self) -> list[int]:
-        """Its living processes; empty once stopped."""
+        """Return the broker's living processes; none once it is stopped."""
         return [] if self.state == "stopped" else self._leash.pids()
 
     def alive(self) -> bool:
@@ -163,7 +166,7 @@ class OwnBroker(Broker):
         self.state = "down"
 
     def leave(self, seconds: float = 60.0) -> None:
-        """End the node in good order, as an operator does, after `seconds` by force. Its data stays."""
+        """End the node in good order, as an operator does, after `seconds` by force. The data of the node stay."""
         self._ask_to_end()
         deadline = time.monotonic() + seconds
         while self._leash.pids() and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the brokers that the environment names is the one for a version."""
+"""Picks the one for a version among the brokers that the environment names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ G = TypeVar("G", bound=GivenBroker)
 
 
 def given(of: type[G], version: str) -> G | None:
-    """The broker of that class for `version`, or None if the environment names none at all. BrokerMissing.
+    """Return the broker of that class for `version`, or None if the environment names none at all.
 
-    `REDELIVER_TEST_<KIND><VERSION>_URL` comes first; of those in `REDELIVER_TEST_<KIND>_URL`, commas between, it
-    is the first that `fits`.
+    `REDELIVER_TEST_<KIND><VERSION>_URL` comes first. Of those in `REDELIVER_TEST_<KIND>_URL`, with commas between,
+    the broker is the first that `fits`. Raises BrokerMissing if none of them does.
     """
     variable = f"REDELIVER_TEST_{of.kind.upper()}_URL"
     own_variable = variable.replace("_URL", f"{version.replace('.', '')}_URL")

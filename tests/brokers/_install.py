@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Getting a broker onto this machine: Debian packages, and small Debian systems unpacked into a cache folder.
+"""Gets a broker onto this machine: Debian packages, and small Debian systems unpacked into a cache folder.
 
 Everything here is idempotent, safe against a second process doing the same, and says on stderr what it does.
-What it cannot do is a BrokerMissing with the cure.
+BrokerMissing, with the cure, tells of what cannot be done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLICY = "/usr/sbin/policy-rc.d"
 
 
 class BrokerMissing(Exception):
-    """A broker that cannot be had here: `reason`, and `cure`, what the reader can do about it."""
+    """Tells of a broker that cannot be had here: `reason`, and `cure`, which is what the reader can do about it."""
 
     def __init__(self, reason: str, cure: str) -> None:
         super().__init__(f"{reason}. {cure}")
@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 
 def cache_folder() -> Path:
-    """`REDELIVER_CACHE`, else `redeliver-mw` under XDG's cache folder; made when absent."""
+    """Return `REDELIVER_CACHE`, else `redeliver-mw` under XDG's cache folder; make the folder when it is absent."""
     base = os.environ.get("REDELIVER_CACHE")
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = (Path(base).expanduser().absolute() if base else xdg / "redeliver-mw") / "brokers"
@@ -47,7 +47,10 @@ def cache_folder() -> Path:
 
 @contextmanager
 def only_one(name: str) -> Iterator[None]:
-    """One process at a time; others wait and find the work done. The kernel frees it if its holder dies."""
+    """Let one process in at a time; others wait and find the work done.
+
+    The kernel frees the lock if its holder dies.
+    """
     with open(cache_folder() / f"{name}.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +61,7 @@ def only_one(name: str) -> Iterator[None]:
 
 
 def root_prefix(purpose: str, cure: str) -> list[str]:
-    """What to put before a command to run it as root: nothing, or `sudo -n`."""
+    """Return what to put before a command to run it as root: nothing, or `sudo -n`. Raises BrokerMissing."""
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
@@ -68,8 +71,9 @@ def root_prefix(purpose: str, cure: str) -> list[str]:
 
 
 def run(argv: Sequence[str], what: str, cure: str, progress: bool = False, causes: tuple[str, ...] = ()) -> None:
-    """Run to the end; failure is BrokerMissing with its last lines. `progress`: say one every 5 seconds.
+    """Run a command to its end.
 
+    If the command fails, BrokerMissing is raised with its last lines. `progress`: print one line every 5 seconds.
     `causes`: how lines begin that tell why it failed, for a program that says more after them.
     """
     # If we are interrupted the pipe closes, and the child, root's or not, ends at its next line.
@@ -110,7 +114,7 @@ def apt_install(package: str, cure: str, service: str = "") -> None:
 
 @contextmanager
 def _no_service_starts(prefix: Sequence[str]) -> Iterator[None]:
-    """Debian's own switch, for machines without systemd; one that is there already is left alone."""
+    """Set Debian's own switch, for machines without systemd; a switch that is there already is left alone."""
     if os.path.exists(_POLICY):
         yield
         return
@@ -123,9 +127,9 @@ def _no_service_starts(prefix: Sequence[str]) -> Iterator[None]:
 
 
 def debian_system(name: str, suite: str, package: str, cure: str) -> Path:
-    """The folder of a minimal Debian `suite` with `package` in it; the first call builds it (about a minute).
+    """Return the folder of a minimal Debian `suite` with `package` in it; the first call builds it (about a minute).
 
-    It is built beside its place and renamed when complete: what carries the final name is whole.
+    The system is built beside its place and renamed when complete: a folder that carries the final name is whole.
     """
     final = cache_folder() / name
     if final.is_dir():
@@ -164,6 +168,9 @@ def _build(prefix: Sequence[str], suite: str, package: str, folder: Path, cure: 
 
 
 def _debootstrap_script(suite: str) -> str:
-    """Debootstrap's recipe for `suite`; suites younger than itself are built like `sid`. "": not there."""
+    """Return debootstrap's recipe for `suite`, or "" if debootstrap is not there.
+
+    Suites younger than debootstrap itself are built like `sid`.
+    """
     scripts = Path("/usr/share/debootstrap/scripts")
     return next((str(scripts / name) for name in (suite, "sid") if (scripts / name).exists()), "")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the processes of one broker, so that none of them outlives the tests.
 
-A script of its own, run as `python -I -S _leash.py OWNER_PID DATA_FOLDER`, as root where that is needed.
+This is a script of its own, run as `python -I -S _leash.py OWNER_PID DATA_FOLDER`, as root where that is needed.
 It reads one command a line from standard input and answers each with one line:
 
     run {"argv": […], "env": {…}, "log": "…"}   start a process -> its pid
@@ -11,7 +11,7 @@ It reads one command a line from standard input and answers each with one line:
     kill | stop | cont | term                   SIGKILL (till all are gone), SIGSTOP, SIGCONT, SIGTERM to all -> "ok"
 
 When standard input ends, or the owner is gone in whatever way (kill -9 included), everything is killed, the
-data folder deleted, and the leash ends. It imports nothing but the standard library.
+data folder is deleted, and the leash ends. It imports nothing but the standard library.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ def heed_signals() -> None:
 
 
 def living(*, zombies: bool = False) -> list[int]:
-    """All descendants of this process: an orphan becomes our child, so nothing slips out of this tree."""
+    """Return all descendants of this process: an orphan becomes our child, so nothing slips out of this tree."""
     parents, dead = {}, set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -126,7 +126,7 @@ def living(*, zombies: bool = False) -> list[int]:
 def any_living() -> bool:
     """Return whether there are descendants, which are all children or children's children: no orphan is elsewhere.
 
-    It is asked for every running broker after every test.
+    Every running broker is asked after every test.
     """
     reap()
     try:
@@ -143,7 +143,7 @@ def send(number: int, pids: list[int]) -> None:
 
 
 def kill_all() -> None:
-    """Until nothing is left, zombies neither: one with threads still ending keeps its ports for a moment."""
+    """Kill until nothing is left, zombies neither: one with threads still ending keeps its ports for a moment."""
     while pids := living(zombies=True):
         send(signal.SIGKILL, pids)
         time.sleep(0.01)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Getting a Java broker onto this machine: its jars by Maven into the cache folder, Java itself by apt.
+"""Gets a Java broker onto this machine: its jars by Maven into the cache folder, Java itself by apt.
 
-From where Maven takes them is its own settings' business. A broker is a list of artefacts whose versions, those
+Maven's own settings say from where it takes the jars. A broker is a list of artefacts whose versions, those
 of its libraries included, come from the parent pom that its project itself was built with.
 """
 
@@ -42,9 +42,10 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 @dataclass(frozen=True)
 class Jars:
-    """What a broker is made of: artefacts as "group:name".
+    """Lists what a broker is made of: artefacts as "group:name".
 
-    Those of its own project have `version`, as has the pom `parent`; the others have the version that this pom names.
+    Artefacts of the broker's own project have `version`, as has the pom `parent`; the others have the version that this
+    pom names.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Jars:
 
     @property
     def folder(self) -> str:
-        """Its name in the cache; another one when what is in it would be another."""
+        """Return the name of the folder in the cache; it is another one when its content would be another."""
         return f"{self.name}-{self.version}-{hashlib.sha256(self.pom().encode()).hexdigest()[:8]}"
 
     def pom(self) -> str:
@@ -69,9 +70,9 @@ class Jars:
 
 
 def jars(wanted: Jars, cure: str) -> Path:
-    """The folder with all jars of a broker; the first call fetches them (about 20 MB, up to two minutes).
+    """Return the folder with all jars of a broker; the first call fetches them (about 20 MB, up to two minutes).
 
-    It is filled beside its place and renamed when complete: what carries the final name is whole.
+    The folder is filled beside its place and renamed when complete: a folder that carries the final name is whole.
     """
     final = _install.cache_folder() / wanted.folder
     if final.is_dir():
@@ -113,7 +114,7 @@ def _maven(cure: str) -> str:
 
 
 def java(cure: str) -> str:
-    """The path of a Java that is new enough: JAVA_HOME's, else the one on the PATH, else installed now."""
+    """Return the path of a Java that is new enough: JAVA_HOME's, else the one on the PATH, else one installed now."""
     homes = [Path(os.environ["JAVA_HOME"]) / "bin/java"] if os.environ.get("JAVA_HOME") else []
     found = [str(path) for path in homes if path.exists()] + [path for path in [shutil.which("java")] if path]
     for path in found:
@@ -127,17 +128,17 @@ def java(cure: str) -> str:
 
 
 def _java_version(path: str) -> int:
-    """17 for 17.0.9; 0 if it does not say."""
+    """Return the major version of a Java, 17 for 17.0.9; 0 if the program does not say."""
     said = subprocess.run([path, "-version"], check=False, capture_output=True, text=True).stderr
     number = re.search(r'version "(\d+)', said)
     return int(number[1]) if number else 0
 
 
 def java_argv(java: str, jars: Path, data: Path, *, tiered: bool, writes: Path | None) -> list[str]:
-    """The command line up to the main class, for a broker whose data folder is `data`.
+    """Return the command line up to the main class, for a broker whose data folder is `data`.
 
     `tiered`: with the optimising compiler, for measuring; without it a broker is up in half the time. `writes` is the
-    archive of classes that it writes at its end, if it is to write one.
+    archive of classes that the broker writes at its end, if it is to write one.
     """
     classes = reading(archive(java, jars)) if writes is None else writing(writes)
     return [
@@ -160,7 +161,7 @@ def java_argv(java: str, jars: Path, data: Path, *, tiered: bool, writes: Path |
 def write_archive(java: str, jars: Path, new: Callable[[Path], OwnBroker]) -> None:
     """Start a broker that writes an archive of its classes, and end it: later ones start from the archive.
 
-    `new` makes one that writes to a path. Where the jars are in a folder of somebody else, there is no archive.
+    `new` makes a broker that writes to a path. Where the jars are in a folder of somebody else, there is no archive.
     """
     path = archive(java, jars)
     if path.exists() or not os.access(jars, os.W_OK):
@@ -172,7 +173,10 @@ def write_archive(java: str, jars: Path, new: Callable[[Path], OwnBroker]) -> No
 
 
 def started(new: Callable[[], OwnBroker]) -> OwnBroker:
-    """A started one. Its ports were free when it was made; should one of them be taken by now, another is made."""
+    """Return a started broker.
+
+    Its ports were free when it was made; should one of them be taken by now, another broker is made.
+    """
     for again in (True, False):
         broker = new()
         try:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every broker needs: a leash on its processes, free ports, waiting, the last lines of a log."""
+"""Holds what every broker needs: a leash on its processes, free ports, waiting, the last lines of a log."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _blocks: dict[int, Iterator[int]] = {}
 
 
 class BrokerFailed(RuntimeError):
-    """A broker that is installed did not do what it was told; the text ends with its own log."""
+    """Says that a broker that is installed did not do what it was told; the text ends with the broker's own log."""
 
 
 class Leash:
-    """The processes of one broker, and its data folder, which both end with this process at the latest.
+    """Holds the processes of one broker, and its data folder, which both end with this process at the latest.
 
-    `prefix` is `["sudo", "-n"]` where the broker must be root's and we are not. One thread at a time.
+    `prefix` is `["sudo", "-n"]` where the broker must be root's and we are not. Not thread-safe: one thread at a time.
     """
 
     def __init__(self, data: Path, prefix: Sequence[str] = ()) -> None:
@@ -41,19 +41,19 @@ class Leash:
         )
 
     def run(self, argv: Sequence[str], env: Mapping[str, str], log: Path) -> int:
-        """Start one process with exactly this environment, its output appended to `log`; its pid."""
+        """Start one process with exactly this environment, its output appended to `log`; return its pid."""
         return int(self._ask("run " + json.dumps({"argv": list(argv), "env": dict(env), "log": str(log)})))
 
     def pids(self) -> list[int]:
-        """The broker's living processes, helpers included."""
+        """Return the broker's living processes, helpers included."""
         return [int(pid) for pid in self._ask("pids").split()]
 
     def holds_any(self) -> bool:
-        """Return whether one of them is alive."""
+        """Return whether one of the processes is alive."""
         return self._ask("any") == "yes"
 
     def kill(self) -> None:
-        """SIGKILL all of them; returns when they are gone. The data folder stays."""
+        """Send SIGKILL to all processes, and return when they are gone. The data folder stays."""
         self._ask("kill")
 
     def pause(self) -> None:
@@ -63,7 +63,7 @@ class Leash:
         self._ask("cont")
 
     def terminate(self) -> None:
-        """SIGTERM to all of them; does not wait."""
+        """Send SIGTERM to all processes, and do not wait."""
         self._ask("term")
 
     def end(self) -> None:
@@ -94,7 +94,7 @@ class Leash:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different free TCP ports on 127.0.0.1, below the range from which the kernel takes clients' ports.
+    """Return different free TCP ports on 127.0.0.1, below the range from which the kernel takes clients' ports.
 
     A broker that is down for a moment must find its port free again: a client's outgoing connection could
     have taken one from the usual range. No other process that asks here is given the same ports, however
@@ -115,7 +115,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _next_port() -> int:
-    """The ports of this process's block one after the other, then from its beginning again."""
+    """Return the next port of this process's block; after the last one it is the first again."""
     process = os.getpid()
     if process not in _blocks:  # a process that was forked takes a block of its own
         _blocks[process] = itertools.cycle(_take_block())
@@ -123,9 +123,10 @@ def _next_port() -> int:
 
 
 def _take_block() -> range:
-    """A range of ports that no other process has.
+    """Return a range of ports that no other process has.
 
-    Its mark is a socket with a name that is no file's: it is there as long as the process is, whatever ends it.
+    The mark of a block is a socket with a name that is no file's: it is there as long as the process is, whatever
+    ends the process.
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = range(10_000, low) if low > 12_000 else range(20_000, 65_000)
@@ -156,7 +157,10 @@ def wait_until(
     what: str,
     seconds: float = 90.0,
 ) -> None:
-    """Ask every 50 ms. BrokerFailed, with the end of the logs, on a dead process or after `seconds`."""
+    """Ask every 50 ms until the answer is true.
+
+    Raises BrokerFailed, with the end of the logs, on a dead process or after `seconds`.
+    """
     end = time.monotonic() + seconds
     while not true():
         if not alive():
@@ -167,7 +171,7 @@ def wait_until(
 
 
 def tail(logs: Iterable[Path], lines: int = 25) -> str:
-    """The last lines of each log that is there and says something."""
+    """Return the last lines of each log that is there and is not empty."""
     texts = []
     for log in logs:
         with contextlib.suppress(OSError):  # not written yet, or root's alone

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One question to a STOMP server, asked over a plain socket: do you let me in, and who are you?"""
+"""Asks a STOMP server one question over a plain socket: do you let me in, and who are you?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def login(host: str, port: int, user: str, password: str, seconds: float = 10) -> dict[str, str]:
-    """The headers of its CONNECTED frame. ConnectionError with the cause in words."""
+    """Return the headers of the server's CONNECTED frame. Raises ConnectionError with the cause in words."""
     frame = f"CONNECT\naccept-version:1.2\nhost:{host}\nheart-beat:0,0\nlogin:{user}\npasscode:{password}\n\n\0"
     try:
         with socket.create_connection((host, port), timeout=seconds) as peer:
@@ -28,14 +28,17 @@ def login(host: str, port: int, user: str, password: str, seconds: float = 10) -
 
 
 def server_version(host: str, port: int, user: str, password: str) -> tuple[str, str]:
-    """What the server says of itself, as in ("ActiveMQ", "5.18.3"). ConnectionError with the cause in words."""
+    """Return the product and version of the server, as in ("ActiveMQ", "5.18.3").
+
+    Raises ConnectionError with the cause in words.
+    """
     said = login(host, port, user, password).get("server", "unknown/unknown")
     product, _, version = said.partition("/")
     return product, version.partition(" ")[0]
 
 
 def serves(host: str, port: int, user: str, password: str) -> bool:
-    """True once it lets us in."""
+    """Return whether the server lets us in."""
     try:
         login(host, port, user, password, 5)
     except ConnectionError:

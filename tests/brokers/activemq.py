@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ Classic: 6.3 and 5.18, their jars by Maven, run with the configuration that docker-compose uses too.
+"""Runs ActiveMQ Classic 6.3 and 5.18, their jars by Maven, with the configuration that docker-compose uses too.
 
 REDELIVER_TEST_ACTIVEMQ_URL, one URL or several with commas between, takes the place of both: of the given
 brokers a test for "5.18" takes the first that reports 5.x, one for "6.3" the first that reports 6.x.
@@ -36,15 +36,16 @@ _ARTEFACTS = (
 
 
 def open_broker(version: str, **options: Any) -> Broker:
-    """A usable ActiveMQ: given by the environment, else our own. BrokerMissing, BrokerFailed.
+    """Return a usable ActiveMQ: given by the environment, else our own.
 
-    `options` are those of `ActiveMQ`. With any of them it is always our own: a given broker is as it is.
+    `options` are those of `ActiveMQ`. With any of them the broker is always our own: a given one is as it is.
+    Raises BrokerMissing and BrokerFailed.
     """
     return (None if options else given(GivenActiveMQ, version)) or _own(version, options)
 
 
 def fetch(version: str) -> str:
-    """Install or cache what `open_broker` needs; one line about what there is now."""
+    """Install or cache what `open_broker` needs; return one line about what there is now."""
     if found := given(GivenActiveMQ, version):
         return found.describe()
     java, jars = _maven.java(_cure(version)), _maven.jars(_jars(version), _cure(version))
@@ -53,7 +54,7 @@ def fetch(version: str) -> str:
 
 
 def jars(version: str) -> Path:
-    """The folder with its jars, fetched if need be, whatever broker is given. BrokerMissing."""
+    """Return the folder with the broker's jars, fetched if need be, whatever broker is given. Raises BrokerMissing."""
     return _maven.jars(_jars(version), _cure(version))
 
 
@@ -93,14 +94,15 @@ def _own(version: str, options: dict[str, Any]) -> Broker:
 
 
 class ActiveMQ(OwnBroker):
-    """One broker on 127.0.0.1 with STOMP at `port` and AMQP 1.0 at `amqp_port`; one user, nobody else gets in.
+    """Runs one broker on 127.0.0.1, with STOMP at `port` and AMQP 1.0 at `amqp_port`; one user, nobody else gets in.
 
-    `scheduler` off: delay headers are ignored, as ActiveMQ is by default. `policy_entries`: XML of
+    With `scheduler` off delay headers are ignored, as ActiveMQ does by default. `policy_entries`: XML of
     `<policyEntry …>` elements, for dead-letter strategies per destination; `plugins`: XML beside the
     authentication plugin; `tls`: XML of the `<sslContext>`, and `connectors`: XML of further `<transportConnector …>`
     elements; `users`: XML of further `<authenticationUser …>` elements; `tiered`: with the optimising compiler, for
-    measuring. Of a pair both have the same `user`, `password` and `store`, the folder of the messages: whoever comes
-    second waits for the other's end. `store_limit` is what may lie there. `writes`: an archive of its classes.
+    measuring. Both brokers of a pair have the same `user`, `password` and `store`, the folder of the messages: the one
+    that comes second waits for the other's end. `store_limit` is what may lie in that folder. `writes`: an archive of
+    the broker's classes.
     """
 
     kind = "activemq"
@@ -162,19 +164,19 @@ class ActiveMQ(OwnBroker):
         self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered, writes=writes), *given, *main]
 
     def set_password(self, password: str) -> None:
-        """Have this one from the next start on."""
+        """Use this password from the next start on."""
         old, self.password = self.password, password
         self._argv = [
             word.replace(f"-Dredeliver.password={old}", f"-Dredeliver.password={password}") for word in self._argv
         ]
 
     def ctl(self, *words: str) -> str:
-        """ActiveMQ's own commands need JMX, which is not open here: always BrokerFailed."""
+        """Raise BrokerFailed, always: ActiveMQ's own commands need JMX, which is not open here."""
         raise BrokerFailed(f"ActiveMQ cannot be asked {' '.join(words)!r}: it has no JMX port here")
 
     @property
     def active(self) -> bool:
-        """Return whether it serves clients: of a pair one waits."""
+        """Return whether the broker serves clients: one of a pair waits."""
         return listening(self.port)
 
     def _launch(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis: 2.44 and 2.40, their jars by Maven, run with a configuration of our own.
+"""Runs Artemis 2.44 and 2.40, their jars by Maven, with a configuration of our own.
 
 REDELIVER_TEST_ARTEMIS_URL, one URL or several with commas between, takes the place of our own: a test takes the
 first that reports the version asked for, "2.44" also any other 2.x.
@@ -32,15 +32,16 @@ _ARTEFACTS = (
 
 
 def open_broker(version: str, **options: Any) -> Broker:
-    """A usable Artemis: given by the environment, else our own. BrokerMissing, BrokerFailed.
+    """Return a usable Artemis: given by the environment, else our own.
 
-    `options` are those of `Artemis`. With any of them it is always our own: a given broker is as it is.
+    `options` are those of `Artemis`. With any of them the broker is always our own: a given one is as it is.
+    Raises BrokerMissing and BrokerFailed.
     """
     return (None if options else given(GivenArtemis, version)) or _own(version, options)
 
 
 def fetch(version: str) -> str:
-    """Install or cache what `open_broker` needs; one line about what there is now."""
+    """Install or cache what `open_broker` needs; return one line about what there is now."""
     if found := given(GivenArtemis, version):
         return found.describe()
     java, jars = _maven.java(_cure(version)), _maven.jars(_jars(version), _cure(version))
@@ -89,14 +90,14 @@ def _own(version: str, options: dict[str, Any]) -> Broker:
 
 
 class Artemis(OwnBroker):
-    """One broker on 127.0.0.1 with AMQP 1.0, STOMP and CORE at one port; one user, who may do everything.
+    """Runs one broker on 127.0.0.1, with AMQP 1.0, STOMP and CORE at one port; one user, who may do everything.
 
     `address_settings`: XML of `<address-setting match="…">` elements, beside the one for `#` that `artemis create`
     writes, unless there is one among them; `acceptors`: XML of further `<acceptor …>` elements; `core`: any other XML
     inside `<core>`; `allow_anonymous`: whoever has no
     or a wrong password is a guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
-    Of a pair both have the same `password`, each its `port`, and in `core` what makes it one of a pair; `store`, if
-    they share it, is the folder of the messages. `writes`: an archive of its classes.
+    Both brokers of a pair have the same `password`, each its `port`, and in `core` what makes it one of a pair;
+    `store`, if they share it, is the folder of the messages. `writes`: an archive of the broker's classes.
     """
 
     kind = "artemis"
@@ -146,7 +147,7 @@ class Artemis(OwnBroker):
 
         `ctl("queue.orders", "messageCount")` reads an attribute, further words or a trailing `()` make it an operation:
         `ctl("broker", "getQueueNames()")`, `ctl("broker", "destroyQueue", "orders")`. Words that are JSON are handed on
-        as that. The answer is text, or JSON where it is not text.
+        as JSON. The answer is text, or JSON where it is not text.
         """
         resource, name, *parameters = words
         try:
@@ -157,7 +158,7 @@ class Artemis(OwnBroker):
 
     @property
     def active(self) -> bool:
-        """Return whether it serves clients: of a pair one waits."""
+        """Return whether the broker serves clients: one of a pair waits."""
         return listening(self.port)
 
     def _launch(self) -> None:
@@ -172,7 +173,7 @@ class Artemis(OwnBroker):
         )
 
     def _waits(self, since: int) -> bool:
-        """Return whether its log says, from byte `since` on, that it waits for the other one of its pair to end."""
+        """Return whether the log says, from byte `since` on, that the broker waits for the other of its pair to end."""
         said = self._log.read_bytes()[since:].decode(errors="replace")
         return any(word in said for word in _WAITS)
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures for tests against real brokers; `tests/conftest.py` imports them.
+"""Holds fixtures for tests against real brokers; `tests/conftest.py` imports them.
 
 A broker is started at most once a session, when a test first asks for it. Where it cannot be had the test is
-skipped with reason and cure, or fails where REDELIVER_CI is 1. A test may kill or pause it: it is put right
-again afterwards.
+skipped with reason and cure, or fails where REDELIVER_CI is 1. A test may kill or pause it: the broker is put
+right again afterwards.
 """
 
 from __future__ import annotations
@@ -28,61 +28,61 @@ _running: list[Broker] = []
 
 @pytest.fixture(scope="session")
 def activemq518() -> Iterator[Broker]:
-    """ActiveMQ Classic 5.18, up."""
+    """Yield ActiveMQ Classic 5.18, up."""
     yield from _session_broker("activemq", "5.18")
 
 
 @pytest.fixture(scope="session")
 def activemq63() -> Iterator[Broker]:
-    """ActiveMQ Classic 6.3, up."""
+    """Yield ActiveMQ Classic 6.3, up."""
     yield from _session_broker("activemq", "6.3")
 
 
 @pytest.fixture(scope="session")
 def artemis244() -> Iterator[Broker]:
-    """Artemis 2.44, up."""
+    """Yield Artemis 2.44, up."""
     yield from _session_broker("artemis", "2.44")
 
 
 @pytest.fixture(scope="session")
 def rabbitmq310() -> Iterator[Broker]:
-    """RabbitMQ 3.10, up."""
+    """Yield RabbitMQ 3.10, up."""
     yield from _session_broker("rabbitmq", "3.10")
 
 
 @pytest.fixture(scope="session")
 def rabbitmq43() -> Iterator[Broker]:
-    """RabbitMQ 4.3, up."""
+    """Yield RabbitMQ 4.3, up."""
     yield from _session_broker("rabbitmq", "4.3")
 
 
 @pytest.fixture(scope="session", params=ACTIVEMQ)
 def activemq(request: pytest.FixtureRequest) -> Broker:
-    """Both, one after the other."""
+    """Return both versions of ActiveMQ, one after the other."""
     return _named(request)
 
 
 @pytest.fixture(scope="session", params=ARTEMIS)
 def artemis(request: pytest.FixtureRequest) -> Broker:
-    """2.44 alone: what of 2.40 was tried answered alike."""
+    """Return Artemis 2.44 alone: 2.40 answered alike wherever it was tried."""
     return _named(request)
 
 
 @pytest.fixture(scope="session", params=RABBITMQ)
 def rabbitmq(request: pytest.FixtureRequest) -> Broker:
-    """Both, one after the other."""
+    """Return both versions of RabbitMQ, one after the other."""
     return _named(request)
 
 
 @pytest.fixture(scope="session", params=[*ACTIVEMQ, *ARTEMIS])
 def jvm_broker(request: pytest.FixtureRequest) -> Broker:
-    """Those that run on Java, one after the other."""
+    """Return the brokers that run on Java, one after the other."""
     return _named(request)
 
 
 @pytest.fixture(scope="session", params=[*ACTIVEMQ, *ARTEMIS, *RABBITMQ])
 def every_broker(request: pytest.FixtureRequest) -> Broker:
-    """All of them, one after the other."""
+    """Return all brokers, one after the other."""
     return _named(request)
 
 
@@ -93,7 +93,7 @@ def _named(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture(autouse=True)
 def _brokers_put_right() -> Iterator[None]:
-    """A test that failed between `kill` and `start` must not take the others with it."""
+    """Revive the brokers: a test that failed between `kill` and `start` must not take the others with it."""
     yield
     for one in _running:
         one.revive()
@@ -116,7 +116,7 @@ def _session_broker(kind: str, version: str) -> Iterator[Broker]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """With several workers each tells the one that writes to the terminal."""
+    """Tell the brokers that were taken to the worker that writes to the terminal, as each of several workers does."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["brokers"] = dict(_taken)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ: 3.10 from the Debian 12 package, 4.3 from a Debian forky unpacked into the cache folder.
+"""Runs RabbitMQ 3.10 from the Debian 12 package, and 4.3 from a Debian forky unpacked into the cache folder.
 
 REDELIVER_TEST_RABBITMQ_URL, one URL or several with commas between, takes the place of both: of the given
 brokers a test for "3.10" takes the first that reports 3.x, one for "4.3" the first that reports 4.x.
@@ -33,12 +33,12 @@ mount -t proc proc "$root/proc" && mount --bind "$data" "$root/mnt" && exec chro
 
 
 def open_broker(version: str) -> Broker:
-    """A usable RabbitMQ: given by the environment, else our own. BrokerMissing, BrokerFailed."""
+    """Return a usable RabbitMQ: given by the environment, else our own. Raises BrokerMissing and BrokerFailed."""
     return given(GivenRabbitMQ, version) or _own(version)
 
 
 def fetch(version: str) -> str:
-    """Install or cache what `open_broker` needs; one line about what there is now."""
+    """Install or cache what `open_broker` needs; return one line about what there is now."""
     if found := given(GivenRabbitMQ, version):
         return found.describe()
     here = installed(version)
@@ -69,7 +69,7 @@ class GivenRabbitMQ(GivenBroker):
 
 @dataclass(frozen=True)
 class Installed:
-    """A RabbitMQ on this machine: `root` is "/" or the folder of the Debian system that it lives in."""
+    """Describes a RabbitMQ on this machine: `root` is "/" or the folder of the Debian system that it lives in."""
 
     version: str
     how: How
@@ -77,18 +77,18 @@ class Installed:
     prefix: Sequence[str] = ()
 
     def seen(self, data: Path) -> str:
-        """The data folder as the broker sees it."""
+        """Return the data folder as the broker sees it."""
         return str(data) if self.root == Path("/") else "/mnt"
 
     def argv(self, data: Path, *words: str) -> list[str]:
-        """The command line that runs `words` where the broker is."""
+        """Return the command line that runs `words` where the broker is."""
         if self.root == Path("/"):
             return list(words)
         return [*_install.OWN_MOUNTS, "sh", "-c", _ENTER, "enter", str(self.root), str(data), *words]
 
 
 def installed(version: str) -> Installed:
-    """Return the RabbitMQ of this version, installed now if it is not here yet. BrokerMissing."""
+    """Return the RabbitMQ of this version, installed now if it is not here yet. Raises BrokerMissing."""
     cure = (
         "Run `python -m tests.brokers fetch` as root, or set "
         f"REDELIVER_TEST_RABBITMQ{version.replace('.', '')}_URL to a broker of your own"
@@ -138,7 +138,7 @@ def _own(version: str) -> Broker:
 
 @dataclass(frozen=True)
 class Member:
-    """Tells what makes a node one of a cluster: its name, what all nodes share, and more lines of its configuration.
+    """Holds what makes a node one of a cluster: its name, what all nodes share, and more lines of its configuration.
 
     `epmd` is the port of a port mapper, run by whoever makes the cluster: a killed node does not take it along.
     """
@@ -151,7 +151,7 @@ class Member:
 
 
 class RabbitMQ(OwnBroker):
-    """One node on 127.0.0.1 with everything its own: name, ports, epmd, cookie, home and data."""
+    """Runs one node on 127.0.0.1 with everything its own: name, ports, epmd, cookie, home and data."""
 
     kind = "rabbitmq"
     title = "RabbitMQ"
@@ -171,7 +171,7 @@ class RabbitMQ(OwnBroker):
         self._env = self._environment(installed.seen(self.data))
 
     def ctl(self, *words: str) -> str:
-        """`rabbitmqctl -q` with these words; about a second."""
+        """Run `rabbitmqctl -q` with these words, which takes about a second."""
         command = self._installed.argv(self.data, f"{_BIN}/rabbitmqctl", "-q", *words)
         env = [f"{name}={value}" for name, value in self._env.items()]  # sudo would not pass it on
         argv = [*self._installed.prefix, "env", "-i", *env, *command]
@@ -188,7 +188,7 @@ class RabbitMQ(OwnBroker):
             pass
 
     def sync(self) -> None:
-        """What was declared is on the disk then, as it is by itself after some seconds: a kill would undo it."""
+        """Write what was declared to the disk, as happens by itself after some seconds: a kill would undo it."""
         self.ctl("eval", "mnesia:sync_log().")
 
     def _ask_to_end(self) -> None:
@@ -231,7 +231,7 @@ class RabbitMQ(OwnBroker):
         return "advanced.config" if self._member is not None and self._member.advanced else "none.config"
 
     def _environment(self, data: str) -> dict[str, str]:
-        """All that the node and rabbitmqctl are told; nothing of the caller's own environment."""
+        """Return all that the node and rabbitmqctl are told, and nothing of the caller's own environment."""
         return {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",

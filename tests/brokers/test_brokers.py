@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The means of the other tests, tested on the real brokers themselves."""
+"""Tests the means of the other tests, on the real brokers themselves."""
 
 from __future__ import annotations
 

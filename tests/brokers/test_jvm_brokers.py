@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ and Artemis as the other tests get them, asked with plain stomp.py and proton."""
+"""Tests ActiveMQ and Artemis as the other tests get them, with plain stomp.py and proton."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def over_amqp(b: Broker, password: str | None = None) -> Iterator[BlockingConnec
 
 
 def send(b: Broker, name: str, body: str, **headers: Any) -> None:
-    """Durable, and confirmed."""
+    """Send a durable message, and wait for the broker's receipt."""
     kind = {"destination-type": "ANYCAST"} if b.kind == "artemis" else {}
     where = name if b.kind == "artemis" else f"/queue/{name}"
     with over_stomp(b) as (connection, inbox):
@@ -259,7 +259,7 @@ print(_maven.jars(_maven.Jars("thing", "parent", "1.0", ["org.apache.activemq:th
 
 
 def fetch(tmp_path: Path, script: str) -> subprocess.Popen[str]:
-    """A process that fetches a thing into an own cache by a Maven that is this shell script."""
+    """Start a process that fetches a thing into a cache of its own by a Maven that is this shell script."""
     maven = tmp_path / "mvn"
     maven.write_text(f"#!/bin/sh\n{script}\n")
     maven.chmod(0o755)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that look for free ports at the same time are not given the same ones."""
+"""Tests that processes that look for free ports at the same time are not given the same ones."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ LARGEST = 1 << 20  # bytes of a request
 
 
 class Forked:
-    """A command that was started; it has what tests use of `subprocess.Popen`. Thread-safe."""
+    """Is a command that was started, with what tests use of `subprocess.Popen`. Thread-safe."""
 
     def __init__(self, words: Sequence[str], pid: int, answer: socket.socket) -> None:
         self.args, self.pid = list(words), pid
@@ -67,7 +67,7 @@ class Forked:
 
 
 class ForkServer:
-    """Ends with the process that made it. Thread-safe; commands run beside each other."""
+    """Starts commands, which run beside each other, and ends with the process that made it. Thread-safe."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -97,7 +97,7 @@ class ForkServer:
 
 
 def serve(requests: int) -> None:
-    """Fork for each request until nobody is left to make one. In a fork it returns when its command has ended."""
+    """Fork for each request until nobody is left to make one. In a fork, return when its command has ended."""
     for name in IMPORTED:
         import_module(name)
     gc.freeze()

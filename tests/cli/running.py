@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run` as a process of its own, in a folder of its own."""
+"""Runs `redeliver run` as a process of its own, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ COMMAND = [sys.executable, "-P", "-c", "from redeliver_mw.cli.entry import main;
 
 
 def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Without variables that would change what is tested; `folder/site` comes before all other modules."""
+    """Return an environment without variables that would change what is tested.
+
+    `folder/site` comes before all other modules.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "REDELIVER_"))}
     path = os.pathsep.join(map(str, (folder / "site", REPOSITORY, REPOSITORY / "adapters")))
     return kept | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict(extra or {})
@@ -39,7 +42,7 @@ def redeliver(
     by: Sequence[str] = (),
     patience: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
-    """One command line, to its end, within `patience` seconds; started by the command `by`, if there is one."""
+    """Run one command line to its end, within `patience` seconds; the command `by` starts it, if there is one."""
     if by:
         argv, env = [*by, *COMMAND, *words], environment(folder, extra)
         return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=patience)
@@ -74,12 +77,12 @@ def started(
 
 @functools.cache
 def _fork_server() -> ForkServer:
-    """Return the one of this process."""
+    """Return the fork server of this process."""
     return ForkServer(environment(REPOSITORY))
 
 
 class Running:
-    """A command that goes on until it is told to stop. Its output is read all the time, on threads."""
+    """Runs a command that goes on until it is told to stop. Its output is read all the time, on threads."""
 
     def __init__(
         self, folder: Path, *words: str, extra: Mapping[str, str] | None = None, own_group: bool = False
@@ -107,7 +110,7 @@ class Running:
                 self._news.notify_all()
 
     def saw(self, pattern: str, timeout: float = 30.0) -> bool:
-        """Has it said this, on stdout or stderr, within `timeout` seconds?"""
+        """Return whether the command has said this, on stdout or stderr, within `timeout` seconds."""
         with self._news:
             return self._news.wait_for(lambda: re.search(pattern, self.out + self.err) is not None, timeout)
 
@@ -119,7 +122,7 @@ class Running:
         return self._process.pid
 
     def wait(self, timeout: float = 30.0) -> int:
-        """Its exit code, all it said being read."""
+        """Return the exit code of the command, when all that it said has been read."""
         code = self._process.wait(timeout)
         for reader in self._readers:
             reader.join(10)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver api and its tokens: what they print, how the server ends, and what is said of bad input."""
+"""Tests redeliver api and its tokens: what they print, how the server ends, and what is said of bad input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def store_url(tmp_path: Path) -> str:
-    """A store with one letter."""
+    """Return the URL of a store with one letter."""
     url = f"sqlite:///{tmp_path}/store.db"
     with Store(url) as store:
         put(store, letter(b"lamp", copy_id="copy-0"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a user gets wrong, through `redeliver run`: one message, the place, the cure, the right exit code."""
+"""Tests what a user gets wrong, through `redeliver run`: one message, the place, the cure, the right exit code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def new_name() -> str:
 
 @pytest.fixture
 def nobody() -> Iterator[int]:
-    """A port where nobody listens, and nobody can begin to."""
+    """Yield a port where nobody listens, and nobody can begin to."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -120,7 +120,7 @@ def test_a_host_list_without_one_that_answers(tmp_path: Path, nobody: int, schem
 
 @pytest.fixture(params=["rabbitmq310", "activemq63", "artemis244"])
 def one(request: pytest.FixtureRequest) -> Broker:
-    """A broker of each kind, one after the other."""
+    """Return a broker of each kind, one after the other."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
@@ -212,7 +212,7 @@ def test_a_topic_that_nobody_subscribes_to(tmp_path: Path, scheme: str) -> None:
 
 @pytest.mark.broker
 def test_a_delay_where_the_scheduler_is_off(tmp_path: Path, activemq63: Broker) -> None:
-    """Where no ActiveMQ can be had the fixture says so."""
+    """The fixture fails or skips where no ActiveMQ can be had."""
     with broker("activemq", version="6.3", scheduler=False) as off:
         refused(
             tmp_path,

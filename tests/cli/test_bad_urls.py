@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Broker URLs that cannot be used, through `run` and `dead list`: one line, the place, the cure, no secret."""
+"""Tests broker URLs that cannot be used, through `run` and `dead list`: one line, the place, the cure, no secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ each_command = pytest.mark.parametrize("command", ["run", "dead list"])
 
 
 class Commands:
-    """`run` in a process of its own, `dead list` in this one unless another command has to start it."""
+    """Runs `run` in a process of its own, and `dead list` in this one unless another command has to start it."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._folder, self._capsys = folder, capsys
@@ -35,7 +35,7 @@ class Commands:
     def refused(
         self, command: str, url: str, code: int, *parts: str, hidden: Sequence[str] = (), by: Sequence[str] = ()
     ) -> str:
-        """It must end with `code` and one line that has all `parts` and nothing of what is `hidden`."""
+        """Check that the command ends with `code` and one line that has all `parts` and nothing of what is `hidden`."""
         ended, out, err = self._done(command, url, by)
         assert (ended, out) == (code, ""), err
         assert err.startswith("error: ")
@@ -80,7 +80,7 @@ def test_a_raw_slash_or_question_mark_in_a_password_is_refused_with_the_cure(
 
 @pytest.mark.broker
 def test_every_other_character_may_stand_raw_in_a_password(commands: Commands, rabbitmq43: Broker) -> None:
-    """It is used as it is, and not shown: the broker refuses it, for it is the wrong one."""
+    """The password is used as it is, and not shown: the broker refuses it, for it is the wrong one."""
     place = f"{rabbitmq43.host}:{rabbitmq43.port}"
     for password in ("s#cr3t", "s@cr3t", "s:cr3t", "s&cr3t=1", "s cr3t", "s'cr3t\"", "s%cr3t", "ß€cr3t", "s\\cr3t+"):
         url = f"rabbitmq://guest:{password}@{place}/"
@@ -92,7 +92,7 @@ def test_every_other_character_may_stand_raw_in_a_password(commands: Commands, r
 
 @pytest.fixture
 def nobody() -> Iterator[int]:
-    """A port where nobody listens, and nobody can begin to."""
+    """Yield a port where nobody listens, and nobody can begin to."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -171,7 +171,10 @@ def test_a_file_of_something_else_is_refused_whatever_the_broker(
 
 
 def bound_by_permissions() -> list[str]:
-    """The command that takes from root what lets it read everything; nothing for other users. Skips without it."""
+    """Return the command that takes from root what lets root read everything; nothing for other users.
+
+    Skips the test where the command is not there.
+    """
     if os.geteuid():
         return []
     words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver check, and what the command line makes of errors."""
+"""Tests redeliver check, and what the command line makes of errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver control: what it prints about running Apps, and what is said of bad input."""
+"""Tests redeliver control: what it prints about running Apps, and what is said of bad input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ODD = SourceReport("queue:o\x1b[2Jdd", False, "no broker: password=hunter2 \x1b[
 
 @pytest.fixture
 def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store to which two processes of an App have reported, of which one is silent."""
+    """Return the URL of a store to which two processes of an App have reported, of which one is silent."""
     url = f"sqlite:///{tmp_path}/store.db"
     with Store(url) as store:
         report(store, "p1", sources=(ORDERS, ODD), host="mill1", pid=4711)

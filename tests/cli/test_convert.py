@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver convert: a policy in another language, and what is lost on the way."""
+"""Tests redeliver convert: a policy in another language, and what is lost on the way."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_destination_of_a_map_is_written_under_its_name(capsys: Capture) -> No
     ],
 )
 def test_nothing_is_written_of_other_destinations(capsys: Capture, language: str, all_others: str) -> None:
-    """They have what their broker gives them: read back, that is the default of the language."""
+    """Other destinations have what their broker gives them: read back, that is the default of the language."""
     text = "dead_after = 5\nbackoff = 2\ndead_letter = 'queue:dead'\nexpiry = 'discard'"
     assert run(["convert", text, "--to", language, "--destination", "Q"]) == 0
     out = capsys.readouterr().out

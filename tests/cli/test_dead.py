@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver dead list, show, replay: on real brokers, and what is said of bad input."""
+"""Tests redeliver dead list, show, replay: on real brokers, and what is said of bad input."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_strangers_text_cannot_steer_the_terminal() -> None:
 
 @pytest.fixture
 def letters(every_broker: Broker) -> Iterator[Broker]:
-    """A broker with three letters in DLQ, their source empty."""
+    """Yield a broker with three letters in DLQ, their source empty."""
     declare(every_broker, SOURCE, DLQ)
     with connect(every_broker.url) as session:
         bury(session, DLQ, SOURCE, BODIES)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver dead replay of a store: preview and confirmation, editor and transform, Ctrl-C, and bad input."""
+"""Tests redeliver dead replay of a store: preview and confirmation, editor and transform, Ctrl-C, and bad input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def fix(letter):
 
 @pytest.fixture
 def store_url(tmp_path: Path) -> str:
-    """A store with three letters of orders, and one of a stranger with control characters in its headers."""
+    """Return the URL of a store with three letters of orders, and a stranger's letter.
+
+    The stranger's letter has control characters in its headers.
+    """
     url = f"sqlite:///{tmp_path}/store.db"
     with Store(url) as store:
         put(

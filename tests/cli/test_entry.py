@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C before the first and after the last line of a command: no traceback, and an exit code that stands."""
+"""Tests Ctrl-C before the first and after the last line of a command: no traceback, and an exit code that stands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver explain: the timeline of a message that always fails."""
+"""Tests redeliver explain: the timeline of a message that always fails."""
 
 from __future__ import annotations
 

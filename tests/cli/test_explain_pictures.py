@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver explain: the timeline as a picture, and two policies side by side."""
+"""Tests redeliver explain: the timeline as a picture, and two policies side by side."""
 
 from __future__ import annotations
 

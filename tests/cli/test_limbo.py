@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver limbo list, show, release: what is printed, and what is said of bad input."""
+"""Tests redeliver limbo list, show, release: what is printed, and what is said of bad input."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_list_tells_what_waits_until_when_and_for_whom(url: str, capsys: Capture
 
 
 def letter(number: int) -> Outgoing:
-    """As the interceptor makes it of a message that cannot be copied."""
+    """Return a message as the interceptor makes it of one that cannot be copied."""
     made = message(number)
     ours = {"redeliver_uncopyable": "its headers need 130000 bytes", "redeliver_reason": "exhausted"}
     return replace(made, headers={**made.headers, **ours})

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Headers as `dead show` prints them: values of a driver's own classes are told as what they are."""
+"""Tests headers as `dead show` prints them: values of a driver's own classes are told as what they are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run`: a real process, told to stop by real signals."""
+"""Tests `redeliver run`: a real process, told to stop by real signals."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 
 def stop_at_once(running: Running) -> None:
-    """The first signal alone must not end it: there is nothing to wait for but time."""
+    """Check that the first signal alone does not end the command, and end it by a second one.
+
+    There is nothing to wait for but time.
+    """
     running.signal()
     with pytest.raises(TimeoutExpired):
         running.wait(1.5)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run --health`: what a probe is told, of real brokers that go away and of processes that die."""
+"""Tests `redeliver run --health`: what a probe is told, of real brokers that go away and of processes that die."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PORTS = {"rabbitmq43": "port", "activemq63": "stomp_port", "artemis244": "amqp_p
 
 
 class Answer(NamedTuple):
-    """What a probe got."""
+    """Holds the answer that a probe got."""
 
     status: int
     body: dict[str, Any]
@@ -55,7 +55,7 @@ def get(port: int, path: str, method: str = "GET") -> Answer:
 
 
 def eventually(port: int, wanted: Callable[[Answer], bool], seconds: float = 60.0) -> Answer:
-    """The first answer of /ready that is wanted; /live answers 200 all the time."""
+    """Return the first answer of /ready that is wanted; check that /live answers 200 all the time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ConnectionError):  # it does not listen yet
@@ -193,7 +193,7 @@ def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int
 
 @pytest.fixture
 def served(tmp_path: Path, port: int) -> Iterator[int]:
-    """The port of an App in memory, which is ready."""
+    """Yield the port of an App in memory, which is ready."""
     shop(tmp_path)
     with Running(tmp_path, "run", "shop:app", "--health", f"127.0.0.1:{port}") as running:
         eventually(port, is_ready)

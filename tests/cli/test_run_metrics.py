@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run --metrics`: one process, several, and at the address of `--health`."""
+"""Tests `redeliver run --metrics`: one process, several, and at the address of `--health`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def value(text: str, series: str) -> float | None:
 
 
 def eventually(port: int, wanted: Callable[[str], bool], seconds: float = 60.0) -> str:
-    """The first text of the metrics that is wanted."""
+    """Return the first text of the metrics that is wanted."""
     deadline, text = time.monotonic() + seconds, ""
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):  # it does not listen yet

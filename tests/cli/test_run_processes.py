@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run --processes`: real processes that are killed, told to stop, and left alone by their supervisor."""
+"""Tests `redeliver run --processes`: real processes are killed, told to stop, and left alone by their supervisor."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NUMBER = "os.environ['REDELIVER_PROCESS']"
 
 
 def several(folder: Path, body: str, stop_timeout: float = 30.0) -> None:
-    """An App each of whose processes sends itself one message, for memory:// ends with its process."""
+    """Write an App each of whose processes sends itself one message, for memory:// ends with its process."""
     shop(folder, f"import os; {body}", stop_timeout)
 
 
 def pids(running: Running, count: int) -> dict[int, int]:
-    """Of the processes that were up, by number; the last one of each. Waits for `count` lines."""
+    """Wait for `count` lines; return the ids of the processes that were up, by number, the last one of each."""
     assert running.saw(rf"(?s)({CONSUMES}.*?){{{count}}}"), running.err
     return {int(number): int(pid) for pid, number in re.findall(CONSUMES, running.err)}
 
@@ -65,7 +65,7 @@ def test_each_process_consumes_says_who_it_is_and_all_end_together(tmp_path: Pat
 
 
 def test_the_supervisor_ends_with_the_last_process(tmp_path: Path) -> None:
-    """Seen in its log: how long after the last process's last word it took to end."""
+    """The log shows how long after the last process's last line the supervisor took to end."""
     several(tmp_path, f"print('handled', {NUMBER})")
     with Running(tmp_path, "run", "shop:app", "--processes", "2") as running:
         assert all(running.saw(f"handled {number}\n") for number in (1, 2))
@@ -78,7 +78,7 @@ def test_the_supervisor_ends_with_the_last_process(tmp_path: Path) -> None:
 
 
 def test_a_module_that_cannot_be_imported_ends_all_at_once(tmp_path: Path) -> None:
-    """Without waiting out the interval at which the supervisor looks at its processes."""
+    """The supervisor does not wait out the interval at which it looks at its processes."""
     (tmp_path / "shop.py").write_text("import nowhere\n")
     for _ in range(3):  # a machine may be slow once
         begun = time.monotonic()
@@ -147,7 +147,7 @@ def test_a_second_signal_stops_all_at_once(tmp_path: Path) -> None:
 
 
 def test_a_signal_that_every_process_gets_by_itself_is_taken_for_one(tmp_path: Path) -> None:
-    """As Ctrl-C does it, and a service manager that asks all of a group to end."""
+    """Ctrl-C does it, and so does a service manager that asks all of a group to end."""
     several(tmp_path, f"print('begun', {NUMBER}); import time; time.sleep(2); print('finished', {NUMBER})")
     with Running(tmp_path, "run", "shop:app", "--processes", "2", own_group=True) as running:
         assert running.saw("begun 1\n")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run --traces`: handlers run in spans of the tracer provider, in one process and in several."""
+"""Tests `redeliver run --traces`: handlers run in spans of the tracer provider, in one process and in several."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver dead list, groups and show of a store: what they print, without secrets, and what is said of bad input."""
+"""Tests redeliver dead list, groups and show of a store: what they print, without secrets, and about bad input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HISTORY = '[{"t":"2026-01-01T00:00:00.000Z","f":"0123456789abcdef","h":"shop-1",
 
 @pytest.fixture
 def store_url(tmp_path: Path) -> str:
-    """A store with three letters: two of ours, and one of a stranger who knows terminals."""
+    """Return the URL of a store with three letters: two of ours, and one of a stranger who knows terminals."""
     url = f"sqlite:///{tmp_path}/store.db"
     own = {
         "redeliver_error_message": "no such lamp, password=hunter2",
@@ -121,7 +121,7 @@ def test_the_store_is_that_of_the_variable_if_none_is_given(
 
 @pytest.fixture
 def triage_url(tmp_path: Path) -> str:
-    """A store with letters of two errors and two days, one of which is archived."""
+    """Return the URL of a store with letters of two errors and two days, one of which is archived."""
     url = f"sqlite:///{tmp_path}/triage.db"
     with Store(url) as store:
         for number in range(6):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver dead diff, note, discard, archive, restore, expire, export, import, redirect, operations and audit."""
+"""Tests redeliver dead diff, note, discard, archive, restore, expire, export, import, redirect, operations, audit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUMBER = 12
 
 @pytest.fixture
 def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store with twelve letters of two errors, in the current folder's store.db."""
+    """Return the URL of a store with twelve letters of two errors, in the current folder's store.db."""
     url = f"sqlite:///{tmp_path}/store.db"
     with Store(url) as store:
         for number in range(NUMBER):

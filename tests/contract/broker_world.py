@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What worlds share whose clock is the wall's, and those that have a real broker behind a proxy."""
+"""Holds what those worlds share whose clock is the wall's, and those that have a real broker behind a proxy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.proxy import Proxy
 
 
 class RealTimeWorld(World):
-    """Nobody moves its clock: it waits."""
+    """Waits instead of moving its clock, which nobody can move."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -33,7 +33,10 @@ class RealTimeWorld(World):
 
 
 class BrokerWorld(RealTimeWorld):
-    """Apps reach the broker through the proxy, which tells our connections by their names; the test goes past it."""
+    """Leads Apps to the broker through the proxy, which tells our connections by their names.
+
+    The test itself goes past the proxy.
+    """
 
     tick = 0.15
 
@@ -51,7 +54,7 @@ class BrokerWorld(RealTimeWorld):
         return self.other_url()
 
     def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
-        """Credentials are the broker's own; the host is the proxy's."""
+        """Return a URL with the broker's own credentials and the proxy's host, unless others are given."""
         b = self.broker
         named = ",".join(host or f"127.0.0.1:{self._proxy.port}" for host in hosts or (None,))
         return f"{b.kind}://{b.user}:{password or b.password}@{named}{b.path}"
@@ -76,7 +79,7 @@ class BrokerWorld(RealTimeWorld):
         self._proxy.resume()
 
     def crumble(self, size: int) -> None:
-        """What the broker says comes in pieces of so many bytes; 0: as it is."""
+        """Cut what the broker says into pieces of so many bytes; 0 leaves it as it is."""
         self._proxy.crumb = size
 
     def kill_broker(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The memory broker as the contract uses it: with a clock moved by hand, or on threads."""
+"""Runs the memory broker as the contract uses it: with a clock moved by hand, or on threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class MemoryWorld(World):
-    """On the thread of the test, with a clock moved by hand."""
+    """Runs on the thread of the test, with a clock moved by hand."""
 
     patience = 60.0
     abilities = frozenset({"kill", "alarm"})
@@ -159,7 +159,7 @@ class MemoryWorld(World):
 
 
 class ThreadedMemoryWorld(RealTimeWorld, MemoryWorld):
-    """As with a real broker: threads, and time that passes by itself."""
+    """Runs as with a real broker: with threads, and time that passes by itself."""
 
     patience = 15.0
     tick = 0.1

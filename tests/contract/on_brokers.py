@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Questions beside the contract that only a real broker can be asked."""
+"""Asks questions beside the contract that only a real broker can be asked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def letters_of(world: BrokerWorld, dead: str, several: int) -> set[bytes]:
 
 
 class OnBrokers(Uncopyable):
-    """Of any."""
+    """Asks what can be asked of any real broker."""
 
     def test_frames_that_come_in_crumbs_are_put_together(self, world: BrokerWorld) -> None:
         queue, dead = world.new_queue(), world.new_queue()
@@ -46,7 +46,7 @@ class OnBrokers(Uncopyable):
 
 
 class WithDeclaredQueues(Case):
-    """Of those where a queue is there only after somebody has made it."""
+    """Asks the brokers where a queue is there only after somebody has made it."""
 
     def test_a_source_that_is_deleted_and_made_again_is_consumed_again(self, world: BrokerWorld) -> None:
         queue = world.new_queue()

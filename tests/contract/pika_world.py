@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real RabbitMQ as the contract uses it: a raw blocking connection, a proxy in front, the broker's own tools."""
+"""Runs a real RabbitMQ as the contract uses it: a raw blocking connection, a proxy in front, the broker's own tools."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ PROPERTIES = (
 
 
 class Pool:
-    """Queues of one broker that are made early, because only old quorum queues can be trusted. For a session."""
+    """Holds queues of one broker that are made early, because only old quorum queues can be trusted.
+
+    One pool serves a whole session.
+    """
 
     def __init__(self, broker: Broker, quorum: int) -> None:
         self.proxy = Proxy(broker.host, broker.port, roles=("(publish)", "(consume)"))
@@ -66,12 +69,12 @@ class Pool:
         self.proxy.close()
 
     def season(self) -> None:
-        """Wait until they are old enough."""
+        """Wait until the queues are old enough."""
         time.sleep(max(0.0, self._born + SEASON - time.monotonic()))
 
 
 class PikaWorld(BrokerWorld):
-    """One broker, one test. `kind`: the type of its queues."""
+    """Serves one test on one broker; `kind` is the type of its queues."""
 
     abilities = frozenset({"threads", "network", "credentials"})
     user = "guest"
@@ -201,7 +204,7 @@ class PikaWorld(BrokerWorld):
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[BlockingChannel]:
-        """The one that is kept, or a new one after it was closed on us."""
+        """Yield the channel that is kept, or a new one after the broker has closed that."""
         if self._raw is None or not self._raw.is_open:
             credentials = pika.PlainCredentials(self.broker.user, self.broker.password)
             self._raw = BlockingConnection(
@@ -228,7 +231,7 @@ _decode, _encode = pika.data.decode_value, pika.data.encode_value
 
 
 def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
-    """Pika cuts fractions when it decodes, and has an integer type of its own; a witness must not."""
+    """Decode a value exactly, as a witness must: pika cuts fractions, and has an integer type of its own."""
     formats = {b"d": ">d", b"f": ">f", b"l": ">q", b"L": ">q"}
     if (found := formats.get(encoded[offset : offset + 1])) is not None:
         return struct.unpack_from(found, encoded, offset + 1)[0], offset + 1 + struct.calcsize(found)
@@ -236,7 +239,7 @@ def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
 
 
 def _exact_encoded(pieces: list[bytes], value: object) -> int:
-    """Pika cannot write fractions at all."""
+    """Encode a value exactly: pika cannot write fractions at all."""
     if isinstance(value, float):
         pieces.append(struct.pack(">cd", b"d", value))
         return 9

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real Artemis as the contract uses it: a raw blocking connection, a proxy in front, the broker's management."""
+"""Runs a real Artemis as the contract uses it: a raw blocking connection, a proxy in front, the broker's management."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FIELDS = {
 
 
 class Witness:
-    """A plain client of the broker's: its own connection, the driver's own messages, its management."""
+    """Uses the broker as a plain client: its own connection, the driver's own messages, the broker's management."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._connection: Any = None
 
     def ask(self, resource: str, operation: str, *arguments: Any) -> Any:
-        """Call a management operation; RuntimeError with what the broker says when it fails."""
+        """Call a management operation. Raises RuntimeError with what the broker says when the operation fails."""
         names = {"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}
         self._open()
         reply_to = self._replies.link.remote_source.address
@@ -58,7 +58,7 @@ class Witness:
         return value[0] if value else None
 
     def send(self, address: str, message: proton.Message, capability: str = "queue") -> None:
-        """Durable, and accepted."""
+        """Send a durable message, and wait until the broker has accepted it."""
         sender = self._open().create_sender(address, name=uuid.uuid4().hex, options=_Capability(capability))
         message.durable = True
         try:
@@ -67,13 +67,13 @@ class Witness:
             sender.close()
 
     def take(self, address: str, count: int, capability: str = "queue") -> list[proton.Message]:
-        """So many messages, removed."""
+        """Remove so many messages, and return them."""
         found = self.take_some(address, count, 10, capability)
         assert len(found) == count, f"{len(found)} of {count} came"
         return found
 
     def take_some(self, address: str, count: int, patience: float, capability: str = "queue") -> list[proton.Message]:
-        """At most so many messages, removed; fewer when none came for so many seconds."""
+        """Remove and return at most so many messages; fewer when none came for `patience` seconds."""
         options = _Source(capability)
         receiver = self._open().create_receiver(address, name=uuid.uuid4().hex, credit=count, options=options)
         try:
@@ -96,7 +96,7 @@ class Witness:
         self.ask("broker", "createQueue", json.dumps({"auto-delete": False} | wanted), True)
 
     def depth(self, queue: str) -> int:
-        """What waits there; neither in flight nor scheduled."""
+        """Return how many messages wait in a queue; those in flight and those scheduled do not count."""
         (row,) = self.queues("name", queue)
         return int(row["messageCount"]) - int(row["deliveringCount"]) - int(row["scheduledCount"])
 
@@ -141,7 +141,7 @@ class _Source(proton.reactor.ReceiverOption):
 
 
 class ProtonWorld(BrokerWorld):
-    """One broker, one test."""
+    """Serves one test on one broker."""
 
     abilities = frozenset({"threads", "network", "credentials", "alarm"})
     marks = frozenset()  # a cut counts for all or for none, by chance; a kill never
@@ -227,7 +227,7 @@ class ProtonWorld(BrokerWorld):
     # -- faults ----------------------------------------------------------------------------------------------
 
     def raise_alarm(self) -> None:
-        """Artemis runs out of room by the address: each of ours that nobody consumes is full, and blocks."""
+        """Fill and block each of our addresses that nobody consumes: Artemis runs out of room by the address."""
         self._blocked = [name for name in self._made if self.raw.queues("name", name)[0]["consumerCount"] == "0"]
         for name in self._blocked:
             self.send(name, b"filler")
@@ -247,7 +247,7 @@ class ProtonWorld(BrokerWorld):
 
 
 def foreign() -> dict[str, Any]:
-    """An application property of each type."""
+    """Return an application property of each type."""
     return {
         "text": "grüße",
         "empty": "",
@@ -271,7 +271,7 @@ def foreign() -> dict[str, Any]:
 
 
 def raw_of(message: proton.Message, redelivered: bool) -> Raw:
-    """What a plain client sees of it."""
+    """Return what a plain client sees of a message."""
     headers = {name: _plain(value) for name, value in (message.properties or {}).items()}
     props = {name: _plain(getattr(message, field)) for name, field in FIELDS.items()}
     props |= {"user_id": bytes(message.user_id or b""), "expiration": message.ttl, "expires_at_us": message.expiry_time}

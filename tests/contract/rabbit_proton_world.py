@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real RabbitMQ 4.3 as the contract uses it over AMQP 1.0: a plain client of its own, a proxy, the broker's tools."""
+"""Runs a real RabbitMQ 4.3 as the contract uses it over AMQP 1.0: a plain client, a proxy, the broker's tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NULL = b"\x00\x53\x77\x40"  # a body that is null: without any, the broker ends 
 
 
 class RabbitWitness:
-    """A plain client of the broker's: its own connection, the driver's own messages, its management."""
+    """Uses the broker as a plain client: its own connection, the driver's own messages, the broker's management."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -39,7 +39,7 @@ class RabbitWitness:
         self._sending: tuple[str, Any] | None = None
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and body of one request to the management."""
+        """Return the status and the body of the answer to one request to the management."""
         self._open()
         number = uuid.uuid4().hex[:16]
         question = proton.Message(id=number, subject=method, address=path, reply_to="$me", body=body)
@@ -57,7 +57,7 @@ class RabbitWitness:
         assert status in (200, 201), body
 
     def queue(self, name: str) -> Any:
-        """As the broker describes it; None where it is not there."""
+        """Return a queue as the broker describes it; None where it is not there."""
         status, body = self.ask("GET", path(name))
         return body if status == 200 else None
 
@@ -65,7 +65,10 @@ class RabbitWitness:
         self.ask("DELETE", path(queue))
 
     def send(self, address: str, message: proton.Message) -> None:
-        """Durable, and accepted. The link is kept for the next one: some tests send hundreds to one queue."""
+        """Send a durable message, and wait until the broker has accepted it.
+
+        The link is kept for the next message: some tests send hundreds to one queue.
+        """
         message.durable = True
         connection = self.connection
         if self._sending is None or self._sending[0] != address:
@@ -84,7 +87,7 @@ class RabbitWitness:
                 sending[1].close()
 
     def take(self, queue: str, count: int) -> list[proton.Message]:
-        """So many messages, removed."""
+        """Remove so many messages, and return them."""
         receiver = self.connection.create_receiver(path(queue), name=uuid.uuid4().hex, credit=count)
         try:
             found = []
@@ -122,7 +125,7 @@ class RabbitWitness:
 
 
 class _Paired(proton.reactor.LinkOption):
-    """One of the two links that questions and answers go by."""
+    """Makes a link one of the two that questions and answers go by."""
 
     def __init__(self, *, settled: bool = False) -> None:
         self._settled = settled
@@ -135,12 +138,12 @@ class _Paired(proton.reactor.LinkOption):
 
 
 def path(queue: str) -> str:
-    """A queue's address, and its place in the management."""
+    """Return a queue's address, which is also its place in the management."""
     return f"/queues/{quote(queue, safe='')}"
 
 
 class RabbitProtonWorld(BrokerWorld):
-    """One broker, one test. `kind`: the type of its queues."""
+    """Serves one test on one broker; `kind` is the type of its queues."""
 
     abilities = frozenset({"threads", "network", "credentials"})
     user = "guest"
@@ -164,7 +167,7 @@ class RabbitProtonWorld(BrokerWorld):
         return super().other_url(**given).replace("rabbitmq://", "rabbitmq+proton://", 1)
 
     def app(self, **options: Any) -> App:
-        """The default policy waits too long for a classic queue, and is refused there."""
+        """Return an App, with a policy of short delays for a classic queue, where the default policy is refused."""
         usual = {} if self._kind == "quorum" else {"policy": RedeliveryPolicy(7, 0.2)}
         return super().app(**(usual | options))
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real ActiveMQ as the contract uses it: STOMP over a plain socket, a proxy in front, its statistics."""
+"""Runs a real ActiveMQ as the contract uses it: STOMP over a plain socket, a proxy in front, its statistics."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ OF_THE_FRAME = {
 
 
 class ContractBroker(ActiveMQ):
-    """An ActiveMQ that refuses with an ERROR what it has no room for, and tells how full its queues are.
+    """Runs an ActiveMQ that refuses with an ERROR what it has no room for, and tells how full its queues are.
 
-    Without advisories: while the broker sends one, on whatever thread, it looks away from the limits for the whole
+    The broker sends no advisories: while it sends one, on whatever thread, it looks away from the limits for the whole
     connection that caused it, and a full queue takes one message in some thirty (seen under load on 5.18.3).
     """
 
@@ -70,7 +70,7 @@ class ContractBroker(ActiveMQ):
 
 @contextlib.contextmanager
 def running(version: str, **options: Any) -> Iterator[ContractBroker]:
-    """A broker for some tests; skipped where none can be had, except in CI."""
+    """Yield a broker for some tests; skip them where none can be had, except in CI."""
     try:
         broker = ContractBroker(version, **options)
     except BrokerMissing as missing:
@@ -81,7 +81,7 @@ def running(version: str, **options: Any) -> Iterator[ContractBroker]:
 
 
 class Site:
-    """A broker and the proxy before it; for all tests of a module."""
+    """Holds a broker and the proxy before it, for all tests of a module."""
 
     def __init__(self, broker: ContractBroker) -> None:
         self.broker = broker
@@ -92,7 +92,7 @@ class Site:
 
 
 class StompWorld(BrokerWorld):
-    """One broker, one test."""
+    """Serves one test on one broker."""
 
     abilities = frozenset({"threads", "network", "credentials", "kill"})
     keeps_message_ids = False
@@ -110,7 +110,7 @@ class StompWorld(BrokerWorld):
 
     @property
     def foreign_headers(self) -> Mapping[str, Any]:
-        """STOMP has texts only; what they may hold is asked for in full."""
+        """Return headers with all that a text may hold: STOMP has texts only."""
         return {
             "text": "grüße 🐇",
             "empty": "",
@@ -136,7 +136,7 @@ class StompWorld(BrokerWorld):
         return name
 
     def declare(self, queue: str) -> None:
-        """It is made by whoever looks at it."""
+        """Make a queue by a look at it."""
         plain = self._open()
         plain.say("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "look", "browser": "true", "ack": "auto"})
         plain.say("UNSUBSCRIBE", {"id": "look"})
@@ -187,7 +187,7 @@ class StompWorld(BrokerWorld):
         return self._statistics.size_and_in_flight(queue, 0.5) is not None
 
     def delete(self, queue: str) -> None:
-        """ActiveMQ makes a queue again for the next message that is sent to it: it is emptied."""
+        """Empty a queue: ActiveMQ would make a deleted one again for the next message that is sent to it."""
         self.take_all(queue)
 
     def relent(self, queue: str) -> None:
@@ -217,7 +217,7 @@ class StompWorld(BrokerWorld):
 
 
 def _raw(frame: Seen) -> Raw:
-    """Message headers are whatever is not the frame's own."""
+    """Return a frame as a message: its headers are whatever is not the frame's own."""
     assert frame.command == "MESSAGE", frame
     headers = {name: value for name, value in frame.headers.items() if name not in OF_THE_FRAME}
     props: dict[str, Any] = {p: frame.headers[h] for p, h in PROPERTIES.items() if h in frame.headers}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The contract's own teeth: what it does with inheritors that cheat or cannot."""
+"""Tests the contract's own teeth: what it does with inheritors that cheat or cannot."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def pool43(rabbitmq43: Broker) -> Iterator[Pool]:
 
 
 class _OnRabbitMQ(OnBrokers, WithDeclaredQueues):
-    """What only this broker can be asked."""
+    """Asks what only this broker can be asked."""
 
     def test_a_topic_is_consumed_through_a_queue_whose_retries_reach_nobody_else(self, world: PikaWorld) -> None:
         topic, name, other, dead = (world.new_name() for _ in range(4))
@@ -98,7 +98,7 @@ class TestOnRabbitMQ43(AdapterContract, _OnRabbitMQ):
 
 
 class TestQuorumQueuesOn310(Doubts):
-    """What depends on how a queue counts and returns."""
+    """Tests what depends on how a queue counts and returns."""
 
     @pytest.fixture
     def world(self, rabbitmq310: Broker, pool310: Pool) -> Iterator[World]:

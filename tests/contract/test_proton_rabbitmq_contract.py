@@ -27,7 +27,7 @@ def proxy(rabbitmq43: Broker) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def seasoned(rabbitmq43: Broker, proxy: Proxy) -> list[str]:
-    """Quorum queues that survive a kill of their broker: new ones come back empty."""
+    """Return quorum queues that survive a kill of their broker: new ones come back empty."""
     world = RabbitProtonWorld(rabbitmq43, proxy)
     queues = [world.new_queue() for _ in range(4)]  # two tests take two each
     world.close()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A message above the size that RabbitMQ allows now: it came when more was allowed, as before an upgrade to 4.0."""
+"""Tests a message above RabbitMQ's present limit: it came when more was allowed, as before an upgrade to 4.0."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def proton_world(broker: Broker) -> Iterator[RabbitProtonWorld]:
 
 @contextmanager
 def allowing(broker: Broker, size: int) -> Iterator[None]:
-    """New connections may send messages of so many bytes."""
+    """Let new connections send messages of so many bytes, until the block ends."""
     ours = f"application:set_env(rabbit, max_message_size, {size}), persistent_term:put(max_message_size, {size})."
     before = "{ok, N} = application:get_env(rabbit, max_message_size), io:format(~s~b~s, [$|, N, $|])."
     most = broker.ctl("eval", before.replace("~s~b~s", '"~c~b~c"')).split("|")[1]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A message of which no exact copy can be made, in an App that has a limbo: on every broker, and in memory."""
+"""Tests a message that cannot be copied exactly, in an App that has a limbo: on every broker, and in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTHY = [b"healthy %d" % n for n in range(20)]
 
 
 class Uncopyable(Case):
-    """With a limbo; without one: `Copying` of the contract."""
+    """Tests such messages with a limbo; `Copying` of the contract tests them without one."""
 
     @pytest.mark.parametrize("delay", ["auto", "park"])
     def test_a_dead_letter_that_cannot_be_copied_is_kept_in_the_limbo_and_goes_back_when_it_is_released(
@@ -75,7 +75,7 @@ def counts(url: str) -> dict[str, int]:
 
 
 def theirs(headers: Any) -> dict[str, Any]:
-    """The producer's own: neither ours, nor what a broker writes on a message that it delivers."""
+    """Return the producer's own headers: neither ours, nor what a broker writes on a message that it delivers."""
     return {name: value for name, value in headers.items() if name.startswith("filling")}
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests of the contract run on a further version of a broker, or on a further kind of its queues, in `make test`.
+"""Says which tests of the contract `make test` runs on a further version of a broker, or a further kind of its queues.
 
 The whole contract runs on one version of each broker: ActiveMQ 6.3, Artemis 2.44, RabbitMQ 4.3 through pika and, with
 quorum queues, through proton. A class of another version or kind says `further = True`. Of its tests those run in

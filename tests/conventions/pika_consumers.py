@@ -40,7 +40,7 @@ def say(what: str, body: bytes = b"") -> None:
 
 @dataclass
 class Shop:
-    """The application around a consumer: its connection, its queue, its work, and whether it is wrapped."""
+    """Holds the application around a consumer: its connection, its queue, its work, and whether it is wrapped."""
 
     parameters: Any
     queue: str
@@ -78,7 +78,7 @@ class Shop:
 
 
 def consume(shop: Shop) -> None:
-    """A blocking consumer whose callback gets an argument of its own by functools.partial."""
+    """Run a blocking consumer whose callback gets an argument of its own by functools.partial."""
 
     def on_message(channel: Any, method: Any, properties: Any, body: bytes, userdata: str | None = None) -> None:
         shop.work(body)
@@ -97,7 +97,7 @@ def consume(shop: Shop) -> None:
 
 
 class LoopConsumer:
-    """The asynchronous consumers of pika's examples: callbacks all the way, on a SelectConnection."""
+    """Consumes as the asynchronous consumers of pika's examples: callbacks all the way, on a SelectConnection."""
 
     connection_class: Any = pika.SelectConnection
 
@@ -174,7 +174,7 @@ class LoopConsumer:
 
 
 class AsyncioConsumer(LoopConsumer):
-    """The same on an asyncio loop."""
+    """Consumes in the same way on an asyncio loop."""
 
     connection_class = AsyncioConnection
 
@@ -206,17 +206,17 @@ class Reconnecting:
 
 
 def asynchronous_consumer(shop: Shop) -> None:
-    """The reconnecting consumer on a SelectConnection."""
+    """Run the reconnecting consumer on a SelectConnection."""
     Reconnecting(lambda: LoopConsumer(shop)).run()
 
 
 def asyncio_consumer(shop: Shop) -> None:
-    """The reconnecting consumer on an AsyncioConnection."""
+    """Run the reconnecting consumer on an AsyncioConnection."""
     Reconnecting(lambda: AsyncioConsumer(shop)).run()
 
 
 def basic_consumer_threaded(shop: Shop) -> None:
-    """One thread for each message; the ack comes from there, by add_callback_threadsafe."""
+    """Work on each message in a thread of its own; the ack comes from there, by add_callback_threadsafe."""
     threads: list[threading.Thread] = []
 
     def ack_message(channel: Any, tag: int, body: bytes) -> None:
@@ -248,7 +248,7 @@ def basic_consumer_threaded(shop: Shop) -> None:
 
 
 def blocking_consumer_generator(shop: Shop) -> None:
-    """A loop over the channel's own generator; it has no callback to wrap."""
+    """Loop over the channel's own generator, which has no callback to wrap."""
     connection = pika.BlockingConnection(shop.parameters)
     channel = shop.channel(connection.channel())
     for method, _properties, body in channel.consume(shop.queue):
@@ -262,7 +262,7 @@ def blocking_consumer_generator(shop: Shop) -> None:
 
 
 def heartbeat_and_blocked_timeouts(shop: Shop) -> None:
-    """Timeouts of its own, and a result that is published on the channel that is consumed from."""
+    """Set timeouts of its own, and publish a result on the channel that is consumed from."""
     shop.parameters.heartbeat = 600
     shop.parameters.blocked_connection_timeout = 300
     connection = pika.BlockingConnection(shop.parameters)
@@ -283,7 +283,7 @@ def heartbeat_and_blocked_timeouts(shop: Shop) -> None:
 
 
 def thread_pool(shop: Shop) -> None:
-    """Four workers and a window of four; each message is acked when its worker is done."""
+    """Run four workers with a window of four; each message is acked when its worker is done."""
     connection = pika.BlockingConnection(shop.parameters)
     channel = shop.channel(connection.channel())
     pool = ThreadPoolExecutor(4)
@@ -306,7 +306,7 @@ def thread_pool(shop: Shop) -> None:
 
 
 def every_fifth(shop: Shop) -> None:
-    """One cumulative ack for five messages."""
+    """Send one cumulative ack for five messages."""
     connection = pika.BlockingConnection(shop.parameters)
     channel = shop.channel(connection.channel())
     since: list[bytes] = []
@@ -326,7 +326,7 @@ def every_fifth(shop: Shop) -> None:
 
 
 def without_ack_on_purpose(shop: Shop) -> None:
-    """Odd messages are somebody else's: they are left unacked, and are back when this consumer is gone."""
+    """Leave odd messages unacked, which are somebody else's: they are back when this consumer is gone."""
     connection = pika.BlockingConnection(shop.parameters)
     channel = shop.channel(connection.channel())
 
@@ -343,7 +343,7 @@ def without_ack_on_purpose(shop: Shop) -> None:
 
 
 def nack_in_except(shop: Shop) -> None:
-    """Every exception is caught, and the message given back."""
+    """Catch every exception, and give the message back."""
     connection = pika.BlockingConnection(shop.parameters)
     channel = shop.channel(connection.channel())
 
@@ -362,7 +362,7 @@ def nack_in_except(shop: Shop) -> None:
 
 
 def transactional(shop: Shop) -> None:
-    """Result and ack in one transaction of the channel; the process hangs between ack and commit."""
+    """Publish the result and ack in one transaction of the channel; the process hangs between ack and commit."""
     connection = pika.BlockingConnection(shop.parameters)
     channel = shop.channel(connection.channel())
     channel.tx_select()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers as proton's users write them, in the shapes of the driver's own examples, without any redelivery.
+"""Holds consumers as proton's users write them, in the shapes of the driver's own examples, without any redelivery.
 
 Tests run them plain and wrapped, in their own process or as a program that can be killed in the middle of work::
 

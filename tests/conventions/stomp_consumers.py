@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers in the shape of stomp.py's documentation: each settles its messages in its own way, plain or wrapped.
+"""Holds consumers in the shape of stomp.py's documentation: each settles in its own way, plain or wrapped.
 
 A test drives one of them in its own process, or starts this file as a program and kills it in the middle of its work::
 
@@ -30,7 +30,7 @@ Wrap = Callable[[Any, Any], Any]  # the one line that is changed: of a listener 
 
 
 class Login(NamedTuple):
-    """The address of a broker and the user's name and password there."""
+    """Holds the address of a broker and the user's name and password there."""
 
     host: str
     port: int

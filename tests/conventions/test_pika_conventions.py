@@ -68,7 +68,7 @@ def q(rabbitmq: Broker) -> Iterator[Queues]:
 
 
 class Callback:
-    """A user's callback that runs `act` and keeps what it was given."""
+    """Runs `act` as a user's callback, and keeps what it was given."""
 
     def __init__(self, act: Callable[..., Any] = lambda *_: None) -> None:
         self.bodies: list[str] = []
@@ -146,7 +146,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class Running:
-    """One consumer of `pika_consumers` as a process, and the lines it printed."""
+    """Runs one consumer of `pika_consumers` as a process, and keeps the lines that it printed."""
 
     def __init__(self, name: str, broker: Broker, queue: str, wrapping: str, middle: int) -> None:
         user, password = quote(broker.user, safe=""), quote(broker.password, safe="")

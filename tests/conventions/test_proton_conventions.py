@@ -88,7 +88,7 @@ def emptied(q: Queues, *, dead: int = 0) -> Callable[[], bool]:
 class Until(proton.Handler):
     """Closes a consumer's connection when a test has seen enough, or after `PATIENCE` seconds.
 
-    A plain handler: a `MessagingHandler` would give every link of the container credit of its own.
+    This is a plain handler: a `MessagingHandler` would give every link of the container credit of its own.
     """
 
     def __init__(self, consumer: Any, done: Callable[[], bool]) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a stomp.py consumer holds when it is wrapped, on a real ActiveMQ; and its failures are redelivered.
+"""A stomp.py consumer keeps its guarantees when it is wrapped, on a real ActiveMQ; and its failures are redelivered.
 
 In the ack mode `auto` returning is success. In `client` and `client-individual` the code's own ACK and NACK settle,
 whenever they come and from whichever thread; returning alone settles nothing.
@@ -80,7 +80,7 @@ class Asked(Consumer):
 
 @pytest.fixture
 def proxy(activemq63: Broker) -> Iterator[Proxy]:
-    """A way to the broker that can be cut."""
+    """Yield a way to the broker that can be cut."""
     found = Proxy(activemq63.host, activemq63.port)
     yield found
     found.close()
@@ -102,7 +102,7 @@ def running(
     port: int = 0,
     **more: Any,
 ) -> Iterator[Any]:
-    """A consumer of this shape, wrapped or plain, from its SUBSCRIBE until it has disconnected."""
+    """Yield a consumer of this shape, wrapped or plain, from its SUBSCRIBE until it has disconnected."""
     conn = connect(broker, port=port, kind=kind)
     consumer = shape(conn, login(broker, port), queue, work, Diary(), **more)
     conn.set_listener("", wrap(consumer, conn))
@@ -114,7 +114,7 @@ def running(
 
 
 def wrapping(**options: Any) -> Wrap:
-    """The changed line with these options."""
+    """Return the changed line with these options."""
     return lambda listener, conn: redelivering(listener, conn, **{"policy": SHORT, **options})
 
 
@@ -562,7 +562,7 @@ def test_an_ack_that_comes_after_a_reconnect_is_logged_as_an_error_and_not_sent(
 
 
 class Counted:
-    """A journal in a folder that also counts what it is given."""
+    """Keeps a journal in a folder, and counts what it is given."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._journal = folder, Journal(folder)
@@ -776,7 +776,7 @@ def test_a_nack_in_a_transaction_is_refused_and_is_no_failure_of_the_message(
 
 
 def test_an_exception_after_an_ack_in_its_own_transaction_aborts_that_and_is_a_failure(activemq63: Broker) -> None:
-    """As without the wrapper, where the exception ends the connection and the transaction with it."""
+    """Without the wrapper, too, the exception ends the connection and the transaction with it."""
 
     def act(consumer: Asked, frame: Any) -> None:
         begun(consumer, frame.body)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may go to a handler: one suspect alone, or all others together, and nobody waits for ever."""
+"""Tests which deliveries may go to a handler: one suspect alone, or all others together, and none waits for ever."""
 
 from __future__ import annotations
 

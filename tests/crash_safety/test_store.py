@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts that survive a crash: on the memory broker, a real database file, and a clock moved by hand."""
+"""Tests counts that survive a crash, on the memory broker, a real database file, and a clock moved by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Killed(BaseException):
 
 
 class Process:
-    """One process after the other, each an app on the same broker, clock and file."""
+    """Runs one process after the other, each an App on the same broker, clock and file."""
 
     def __init__(self, folder: Path, kind: str = "rabbitmq", **options: Any) -> None:
         self.file, self.kind, self.options = folder / "limbo.db", kind, options
@@ -78,7 +78,7 @@ class Process:
         self.done.append(delivery.body)
 
     def kill(self) -> None:
-        """What SIGKILL does: nobody writes anything any more, and the broker takes back what was unsettled."""
+        """Do what SIGKILL does: nobody writes anything any more, and the broker takes back what was unsettled."""
         engine = self.test.app._engine
         assert engine is not None
         assert engine.runner is not None
@@ -90,7 +90,7 @@ class Process:
         self.dead = True
 
     def live(self, seconds: float = 100.0, lives: int = 20) -> int:
-        """Start it again whenever it is dead, and let time pass; answers how often it was started."""
+        """Start the process again whenever it is dead, and let time pass; return how often it was started."""
         starts = 0
         for _ in range(lives):
             if self.dead:
@@ -360,7 +360,7 @@ def test_an_entry_comes_back_from_its_line_as_it_was(url: str, entry: LedgerEntr
 
 
 class Live:
-    """Apps with threads and clocks of their own, on one memory broker and one ledger."""
+    """Runs Apps with threads and clocks of their own, on one memory broker and one ledger."""
 
     def __init__(self, url: str) -> None:
         self.url, self.broker = url, MemoryBroker("rabbitmq")
@@ -393,7 +393,10 @@ class Live:
         return app
 
     def die(self, app: App) -> None:
-        """As if its process was killed: nobody writes for it any more, and the broker takes back what it had."""
+        """End an App as if its process was killed.
+
+        Nobody writes for the App any more, and the broker takes back the messages that it had.
+        """
         engine = app._engine
         assert engine is not None
         assert engine.runner is not None
@@ -404,7 +407,10 @@ class Live:
         engine.adapter.close(0.0)
 
     def bury(self, app: App) -> None:
-        """Its limbo's thread, which did not die with it, says things while later tests listen."""
+        """Close the limbo of a killed App.
+
+        The limbo's thread did not die with the App, and would log while later tests listen.
+        """
         engine = app._engine
         assert engine is not None
         assert engine._limbo is not None

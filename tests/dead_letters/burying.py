@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of dead letters on a real broker, of each kind that can be told apart or not."""
+"""Puts thousands of dead letters on a real broker, of each kind that can be told apart or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.pipeline.letters import OURS
 
 
 class Nobody:
-    """A sink that waits for the connection, and for nothing else."""
+    """Is a sink that waits for the connection, and for nothing else."""
 
     def __init__(self) -> None:
         self.up = threading.Event()
@@ -31,7 +31,7 @@ class Nobody:
 
 
 def letters(dlq: str, number: int) -> Iterator[Outgoing]:
-    """By thirds: letters of ours, and messages of strangers, with an id and without one. No two bodies are alike."""
+    """Yield letters by thirds: ours, and messages of strangers with an id and without one. No two bodies are alike."""
     for n in range(number):
         ours = OURS | {"redeliver_copy_id": f"copy-{n}", "redeliver_lineage": f"lineage-{n}"}
         headers = ours if n % 3 == 0 else {"tenant": "a"}
@@ -40,7 +40,7 @@ def letters(dlq: str, number: int) -> Iterator[Outgoing]:
 
 
 def bury(broker: Broker, dlq: str, number: int) -> set[bytes]:
-    """So many letters, each confirmed; their bodies."""
+    """Publish so many letters, each confirmed, and return their bodies."""
     declare(broker, dlq)
     adapter, sink, room = adapter_for(broker.url), Nobody(), threading.Semaphore(500)
     adapter.start(sink)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A share of a dead-letter queue, on the memory broker: kept before it is settled, and never more than its quota."""
+"""Drains a share of a dead-letter queue, on the memory broker: kept before it is settled, and never above its quota."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PERSONALITIES = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shelf:
-    """A store with a list for each batch. `spoil` is called before a batch is written, `seen` when one was read."""
+    """Stores each batch as a list. `spoil` is called before a batch is written, `seen` after a batch was read."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Shelf:
 
 @pytest.fixture(params=PERSONALITIES)
 def broker(request: pytest.FixtureRequest) -> MemoryBroker:
-    """A broker with the queue."""
+    """Return a broker that has the dead-letter queue."""
     made = MemoryBroker(request.param)
     made.declare(DLQ.name)
     return made

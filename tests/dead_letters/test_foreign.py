@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of other frameworks: what is read from them, and what a replay takes along."""
+"""Tests what is read from the dead letters of other frameworks, and what a replay takes along."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of other frameworks on a real RabbitMQ: listed with their framework, and sent back as they were."""
+"""Lists the dead letters of other frameworks on a real RabbitMQ, and sends them back as they were."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ SENT_BACK = [name for name in WRITTEN if letter(name).source]
 
 @contextmanager
 def queues(broker: Broker, one: Letter) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
-    """The source of a letter, from which it is dead-lettered, and the queue that it lay in; both are new."""
+    """Yield a channel for the source of a letter and the queue that the letter lay in. Both are new.
+
+    The source dead-letters its messages to that queue.
+    """
     source = one.source or "shop.orders"
     with channel_on(broker) as channel:
         for name in (source, one.queue):
@@ -47,7 +50,7 @@ def queues(broker: Broker, one: Letter) -> Iterator[pika.adapters.blocking_conne
 
 
 def as_published(one: Letter) -> RawProperties:
-    """The properties that the client sent, without what the broker added to the headers."""
+    """Return the properties that the client sent, without what the broker added to the headers."""
     properties = RawProperties.from_raw(b"".join(one.delivery.native[1].encode()))
     headers = {name: value for name, value in one.delivery.headers.items() if not name.startswith(BROKERS)}
     properties.headers = headers
@@ -55,7 +58,7 @@ def as_published(one: Letter) -> RawProperties:
 
 
 def on_the_wire(delivery: Delivery, without: tuple[str, ...] = ()) -> bytes:
-    """The headers that are not ours, as bytes."""
+    """Return the headers that are not ours, as bytes."""
     return encode_table(
         {name: value for name, value in delivery.headers.items() if not name.startswith(("redeliver_", *without))}
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The clients whose dead letters are kept as files still make the same. They need `make .frameworks/venv`."""
+"""Checks that clients whose dead letters are kept as files still make the same. This needs `make .frameworks/venv`."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def body(delivery: Delivery) -> Any:
 
 
 def shape(value: Any) -> Any:
-    """The value with the types of its parts in place of the parts."""
+    """Return the value with the types of its parts in place of the parts."""
     if isinstance(value, dict):
         return {name: shape(inner) for name, inner in value.items()}
     return [shape(inner) for inner in value] if isinstance(value, list) else type(value).__name__
 
 
 def told(found: DeadLetterInfo) -> tuple[Any, ...]:
-    """What is read of a letter, as far as it is the same at each run."""
+    """Return what is read of a letter, as far as it is the same at each run."""
     return (
         found.framework,
         found.task,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters packed into bytes: what comes of one is, to the bit, what would come of it out of its queue."""
+"""Packs dead letters into bytes: a packed letter gives, to the bit, what the letter in its queue would give."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def capabilities(kind: str) -> Capabilities:
 
 
 def wire(kind: str, out: Outgoing) -> bytes:
-    """As the adapter would send it."""
+    """Return the bytes that the adapter would send."""
     made = KINDS[kind][2](out)
     return b"".join(made.encode()) if kind == "pika" else made
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters read and sent back, on the memory broker: what a replay carries, and that no fault loses a letter."""
+"""Tests replays on the memory broker: how dead letters are read, what a replay carries, and that no fault loses one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def letter(headers: dict[str, Any], body: bytes = b"\x00\xff", **more: Any) -> D
 
 
 class Buried:
-    """A reader that says what a broker's own marks would."""
+    """Reads a delivery as if the broker's own marks told of this death."""
 
     def __init__(self, delivery: Delivery, death: Death) -> None:
         self._reader, self._death = delivery.reader, death
@@ -290,7 +290,7 @@ def test_a_limit_leaves_the_others_where_they_are() -> None:
 
 
 class Bench:
-    """A memory broker with letters in DLQ.orders, and replays on it."""
+    """Holds a memory broker with letters in DLQ.orders, and runs replays on it."""
 
     def __init__(self, personality: str = "rabbitmq") -> None:
         self.clock = ManualClock()
@@ -313,7 +313,7 @@ class Bench:
 
     @property
     def places(self) -> Counter[bytes]:
-        """In how many places each message is."""
+        """Return in how many places each message is."""
         return Counter(place.message.body for place in self.broker.everything())
 
 
@@ -464,7 +464,7 @@ def test_a_cut_at_any_moment_loses_nothing_and_the_replay_goes_on(bench: Bench, 
 @pytest.mark.parametrize("moment", range(1, 60, 4))
 @pytest.mark.parametrize("kill", ["process", "broker", "ctrl-c"])
 def test_dying_at_any_moment_leaves_every_message_somewhere(bench: Bench, moment: int, kill: str) -> None:
-    """`process`: it is gone between two steps, and so are its links; the broker sees them cut."""
+    """With `process` the replay is gone between two steps, and so are its links; the broker sees them cut."""
     bench.bury(*MANY)
     clock, drives = bench.clock, iter(range(1, 10_000))
     one: Replay

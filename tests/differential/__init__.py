@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Our numbers beside those of the programs that they come from."""
+"""Compares our numbers with those of the programs that they come from."""

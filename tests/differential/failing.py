@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer of Artemis that fails on every delivery, and a stop-watch: proton alone, nothing of ours."""
+"""Runs a consumer of Artemis that fails on every delivery, with a stop-watch: proton alone, nothing of ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APART = 0.02  # seconds between two messages: each is measured while few others 
 
 @dataclass
 class Life:
-    """One message, from its first delivery to its end."""
+    """Describes one message, from its first delivery to its end."""
 
     counts: list[int] = field(default_factory=list)  # as each delivery tells it, from 1
     rests: list[float] = field(default_factory=list)  # seconds: after failure 1, 2, ...
@@ -37,7 +37,7 @@ class Life:
         self.was_seen(count, time.monotonic() - self._failed_at)
 
     def was_seen(self, count: int, rest: float) -> None:
-        """`rest`: seconds since it failed, if it has."""
+        """Note a delivery. `rest` are the seconds since the message failed, if it has."""
         if self.counts:
             self.rests.append(rest)
         self.counts.append(count)
@@ -48,10 +48,10 @@ class Life:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do with the messages of one address.
+    """Says what to do with the messages of one address.
 
     All deliveries fail; but number `accept` is accepted, of a message that would never end. Nothing tells that a
-    message was dropped: `forget` is the delivery after which it is no longer waited for, and yet counted.
+    message was dropped: `forget` is the delivery after which the message is no longer waited for, and yet counted.
     """
 
     accept: int = 0
@@ -61,9 +61,9 @@ class Plan:
 def lives(
     broker: Broker, plans: Mapping[str, Plan], dead: set[str], messages: int, limit: float
 ) -> dict[str, list[Life]]:
-    """So many messages to each address, by name, and what became of them.
+    """Send so many messages to each address, and return what became of them, by the name of the address.
 
-    `dead` are the queues where dead letters come to. AssertionError if after `limit` seconds some have not ended.
+    `dead` are the queues that dead letters come to. Raises AssertionError if some have not ended after `limit` seconds.
     """
     run = _Run(broker, plans, dead, messages, limit)
     Container(run).run()
@@ -148,7 +148,7 @@ class _Run(MessagingHandler):
 
 
 class _Then:
-    """What a timer calls."""
+    """Calls a function when its timer is due."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -158,7 +158,7 @@ class _Then:
 
 
 class _Queue(SenderOption, ReceiverOption):
-    """ANYCAST, also where the address is not there yet."""
+    """Makes a queue ANYCAST, also where the address is not there yet."""
 
     def apply(self, link: Any) -> None:
         (link.target if link.is_sender else link.source).capabilities.put_object(proton.symbol("queue"))

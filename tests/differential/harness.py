@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's own classes, run from its own jars: programs in Java, compiled against what the brokers' cache holds."""
+"""Runs ActiveMQ's own classes from its own jars: Java programs, compiled against what the brokers' cache holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEED = "20260101"  # ActiveMQ's dice fall the same way every time
 
 @dataclass(frozen=True)
 class Settings:
-    """A RedeliveryPolicy of ActiveMQ; delays in milliseconds."""
+    """Holds a RedeliveryPolicy of ActiveMQ, with its delays in milliseconds."""
 
     initial: int = 1000
     delay: int = 1000
@@ -31,7 +31,7 @@ class Settings:
     percent: int = 15
 
     def url(self) -> str:
-        """The same on a connection URL, without a limit."""
+        """Return the same policy on a connection URL, without a limit."""
         options = {
             "maximumRedeliveries": "-1",
             "initialRedeliveryDelay": self.initial,
@@ -52,22 +52,23 @@ class Settings:
 
 
 class ActiveMQ:
-    """One version's RedeliveryPolicy. BrokerMissing if jars or compiler cannot be had."""
+    """Runs one version's RedeliveryPolicy. Raises BrokerMissing if jars or compiler cannot be had."""
 
     def __init__(self, version: str, folder: Path) -> None:
         self._program = compiled("Delays", version, folder)
 
     def chains(self, asked: Iterable[tuple[Settings, int, int]]) -> list[list[int]]:
-        """The delays of each setting, for so many failures and so many times, in milliseconds."""
+        """Return the delays of each setting, for so many failures and so many times, in milliseconds."""
         lines = "".join(f"{settings.line(failures, times)}\n" for settings, failures, times in asked)
         said = subprocess.run([*self._program, _SEED], check=True, input=lines, capture_output=True, text=True).stdout
         return [[int(word) for word in line.split()] for line in said.splitlines()]
 
 
 class Failing:
-    """One version's JMS client, consuming; a context manager. `queues`: the broker's URL with the policy, by name.
+    """Runs one version's JMS client, which consumes, as a context manager.
 
-    What it is told of each message's life stands in `lives`, by number; the thread that reads it is the only writer.
+    `queues` has the broker's URL with the policy, by the name of the queue. What the client tells of each message's
+    life stands in `lives`, by number; the thread that reads it is the only writer.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Failing:
 
 
 def compiled(name: str, version: str, folder: Path) -> list[str]:
-    """The beginning of a command that runs `name`. BrokerMissing if jars or compiler cannot be had."""
+    """Return the beginning of a command that runs `name`. Raises BrokerMissing if jars or compiler cannot be had."""
     cure = "Run `python -m tests.brokers fetch`, and install a JDK 17 or newer"
     java = _maven.java(cure)
     class_path = f"{folder}:{activemq.jars(version)}/*"

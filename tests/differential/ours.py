@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App whose handlers fail as often as they are told, and a stop-watch: ours, beside what the brokers' own do."""
+"""Runs an App whose handlers fail as often as they are told, with a stop-watch, beside what the brokers' own do."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from tests.differential.failing import Life
 
 
 class Failure(Exception):
-    """What the handlers fail with."""
+    """Stands for the failure of a handler, which raises it."""
 
 
 class Task(NamedTuple):
-    """What to do with a queue's messages, whose text is "number failures"."""
+    """Says what to do with a queue's messages, whose text is "number failures"."""
 
     policy: RedeliveryPolicy
     lives: Mapping[str, Life]  # by number
 
 
 def app_of(url: str, tasks: Mapping[str, Task]) -> App:
-    """Held here or not, as App decides for each rest; many workers, so that none waits for another."""
+    """Return an App that has a handler for each task, and many workers, so that none waits for another.
+
+    The App decides for each delay whether the message is held here or not.
+    """
     app = App(url, app_name="differential", prefetch=500)
     for queue, task in tasks.items():
         app.handler(queue, policy=task.policy, workers=4)(_failing(task.lives))

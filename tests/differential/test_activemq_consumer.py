@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App on STOMP beside ActiveMQ's own JMS client: one policy, the same failures; counts, rests and ends.
+"""Compares an App on STOMP with ActiveMQ's own JMS client: one policy, the same failures; counts, delays and ends.
 
-The client gets the policy by a connection's URL, the App reads it from the same URL. A message fails as often as
-its text says, and is then handled; some fail more often than the policy bears. The client reckons a delay from the
-one that its consumer had before, for whichever message: so each of its messages has a consumer to itself.
+The client gets the policy by a connection's URL, and the App reads it from the same URL. A message fails as often as
+its text says, and is then handled; some fail more often than the policy bears. The client reckons a delay from the one
+that its consumer had before, for whichever message: so each of its messages has a consumer to itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pair(NamedTuple):
 
 
 class Served(ActiveMQ):
-    """With a port for its own client, too."""
+    """Serves a port for its own client, too."""
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
@@ -66,7 +66,7 @@ class Served(ActiveMQ):
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
-    """What became of each policy's messages, there and here."""
+    """Yield what became of each policy's messages, with ActiveMQ's client and with an App."""
     try:
         served = Served(request.param)
         program = compiled("Failing", request.param, tmp_path_factory.mktemp("classes"))

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Our delays beside those of ActiveMQ's own RedeliveryPolicy: to the millisecond, and jitter by its distribution."""
+"""Compares our delays with those of ActiveMQ's own RedeliveryPolicy.
+
+The delays agree to the millisecond, and jitter by its distribution.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def settings(dice: random.Random, *, collision: bool) -> Settings:
-    """Any; with the corners of 64 bits and of growth more often than chance would have them."""
+    """Return any settings, with the corners of 64 bits and of growth more often than chance would have them."""
 
     def delay() -> int:
         corners = (0, 1, 2, 1000, -1, -100, 2**31, 2**62, 2**63 - 1)
@@ -49,7 +52,7 @@ def settings(dice: random.Random, *, collision: bool) -> Settings:
 
 
 def seconds(milliseconds: int) -> float:
-    """How long ActiveMQ waits for such a delay: not at all below 0; and here never longer than LONGEST."""
+    """Return how long ActiveMQ waits for such a delay: not at all below 0; and here never longer than LONGEST."""
     return min(max(milliseconds, 0) / 1000, LONGEST)
 
 
@@ -110,7 +113,10 @@ def drawn(backoff: Backoff, failures: int) -> list[float]:
 
 
 def apart(one: list[float], other: list[float]) -> float:
-    """Kolmogorov and Smirnov's distance of two samples: the largest difference of their shares up to any value."""
+    """Return Kolmogorov and Smirnov's distance of two samples.
+
+    That is the largest difference of their shares up to any value.
+    """
     left, right = sorted(one), sorted(other)
     return max(
         abs(bisect.bisect_right(left, value) / len(left) - bisect.bisect_right(right, value) / len(right))

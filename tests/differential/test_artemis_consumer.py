@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App beside Artemis' own redelivery over AMQP: one file, messages that always fail; counts, rests and ends.
+"""Compares an App with Artemis' own redelivery over AMQP: one file, messages that always fail; counts, delays and ends.
 
-The broker redelivers what a plain client of it returns; the App holds its messages, by the policies that it reads
-from the broker's file, on addresses that have none there.
+The broker redelivers what a plain client of it returns; the App holds its messages, by the policies that it reads from
+the broker's file, on addresses that have none there.
 """
 
 from __future__ import annotations

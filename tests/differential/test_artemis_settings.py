@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Our reading of `address-settings` beside what Artemis makes of the same file: its rests, ends and precedence.
+"""Compares our reading of `address-settings` with what Artemis makes of the same file: delays, ends and precedence.
 
 A broker is started with a `broker.xml`, and that file, whole, is what our reader reads.
 """
@@ -182,7 +182,7 @@ NAMES = [
 
 
 def patterned() -> str:
-    """Every pattern sets some fields; written in no order."""
+    """Return settings in which every pattern sets some fields, written in no order."""
     dice, settings = random.Random(5), []
     for n, pattern in enumerate(PATTERNS, 1):
         chosen = dice.sample(sorted(FIELDS), dice.randint(3, 7))
@@ -202,7 +202,7 @@ def _spelled(value: object) -> str:
 
 @contextmanager
 def started(settings: str) -> Iterator[Any]:
-    """An Artemis of our own, with these settings behind those that it always has."""
+    """Run an Artemis of our own, with these settings behind those that it always has, and yield it."""
     try:
         found = broker("artemis", version="2.44", address_settings=settings)
     except BrokerMissing as missing:
@@ -217,11 +217,12 @@ def read(own: Any) -> PolicyMap:
 
 @pytest.fixture(scope="module")
 def resting() -> Iterator[Resting]:
-    """Our policies, and what became of the messages at each address.
+    """Yield our policies, and what became of the messages at each address.
 
-    A busy machine delivers late, now and then, and nothing delivers early: of several messages after the same
-    failure the least late one tells the broker's delay. They are sent some time apart, so that not all meet the same
-    trouble, and more of them to where some delay has been seen too late only, which are fewer each time.
+    A busy machine delivers late, now and then, and nothing delivers early: of several messages after the same failure
+    the least late one tells the broker's delay. The messages are sent some time apart, so that not all meet the same
+    trouble. More of them are sent to the addresses where some delay has been seen too late only; these addresses are
+    fewer each time.
     """
     plans = dict.fromkeys((*RESTS, *JITTERED), Plan()) | PLANS
     with started("".join(setting(match, **fields) for match, fields in {**RESTS, **JITTERED}.items())) as own:
@@ -257,18 +258,18 @@ def test_a_message_rests_as_long_as_ours_after_each_failure(resting: Resting, ad
 
 
 def late(policy: RedeliveryPolicy, messages: list[Life]) -> list[object]:
-    """The failures after which all messages came later than the policy says."""
+    """Return the failures after which all messages came later than the policy says."""
     spans = [(failure, policy.backoff.span(failure), measured) for failure, measured in after_each(messages)]
     return [(failure, span, measured) for failure, span, measured in spans if min(measured) > span.high + LATE]
 
 
 def after_each(messages: list[Life]) -> Iterator[tuple[int, tuple[float, ...]]]:
-    """Each failure's number, and how long the messages rested after it."""
+    """Return each failure's number, and how long the messages waited after it."""
     return enumerate(zip(*(life.rests for life in messages), strict=True), 1)
 
 
 def test_the_range_is_used_on_both_sides(resting: Resting) -> None:
-    """Forty draws or more; two in five should be that far below, one in four that far above."""
+    """There are forty draws or more; two in five should be that far below, one in four that far above."""
     policies, found = resting
     base = policies.resolve("rest.jitter").backoff.span(1).base
     rests = [rest for life in found["rest.jitter"] for rest in life.rests]

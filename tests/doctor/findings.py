@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of `redeliver doctor` ask of a list of findings."""
+"""Checks lists of findings for the tests of `redeliver doctor`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unique(name: str) -> str:
 
 
 def examined(url: str, source: str = "", policy: RedeliveryPolicy = POLICY, **options: Any) -> list[Finding]:
-    """The findings about one source, or about none, with ids and cures as they are promised."""
+    """Return the findings about one source, or about none, and check their ids and cures."""
     sources = [Destination.parse(source)] if source else []
     found = examine(url, policies=policy, sources=sources, **options)
     check_form(found)
@@ -41,7 +41,7 @@ def examined(url: str, source: str = "", policy: RedeliveryPolicy = POLICY, **op
 
 
 def check_form(found: Iterable[Finding]) -> None:
-    """Each id is one that is listed, each problem has a cure, and nothing that is ok has one."""
+    """Check that each id is one that is listed, that each problem has a cure, and that nothing that is ok has one."""
     for one in found:
         if one.status in (FindingStatus.OK, FindingStatus.NOT_KNOWN):
             assert one.id in CHECKS
@@ -54,7 +54,7 @@ def check_form(found: Iterable[Finding]) -> None:
 
 
 def problems(found: Iterable[Finding]) -> dict[str, str]:
-    """The ids of what is not as it should be, with their subjects."""
+    """Return the ids of the findings that are warnings or wrong, with their subjects."""
     return {one.id: one.subject for one in found if one.status in (FindingStatus.WARNING, FindingStatus.WRONG)}
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver doctor` against ActiveMQ, which is only probed: what a probe shows is found, and the rest is not known."""
+"""Runs `redeliver doctor` against ActiveMQ, which is only probed: what a probe shows is found, and no more is known."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ RESTRICTING = """<authorizationPlugin><map><authorizationMap>
 
 
 class WrongActiveMQ:
-    """One that is set up wrongly, with more ports: for small frames, for a single connection, and with TLS."""
+    """Runs an ActiveMQ that is set up wrongly and has more ports.
+
+    The ports are for small frames, for a single connection, and for TLS.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.small, self.single, self.tls = free_ports(3)
@@ -208,7 +211,7 @@ def test_a_probe_leaves_nothing_behind_also_after_an_interrupt(activemq63: Broke
 
 
 def _connections(one: Broker) -> int:
-    """The established connections at the broker's port, as the kernel lists them."""
+    """Return the number of established connections at the broker's port, as the kernel lists them."""
     port = f":{parse_url(one.url).hosts[0][1]:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(1 for row in rows if row[1].endswith(port) and row[3] == "01")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver doctor` against Artemis: each wrong setting is found with its cure, and a right broker has none."""
+"""Runs `redeliver doctor` against Artemis: each wrong setting is found with its cure, and a right broker has none."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ ADDRESS_SETTINGS = "".join(
 
 @pytest.fixture(scope="module")
 def narrow_port() -> int:
-    """The port of an acceptor for a single connection."""
+    """Return the port of an acceptor for a single connection."""
     [port] = free_ports(1)
     return port
 
 
 @pytest.fixture(scope="module")
 def artemis_set_up(narrow_port: int) -> Iterator[Broker]:
-    """One with an acceptor for a single connection, and with all these settings."""
+    """Yield an Artemis with an acceptor for a single connection, and with all of ADDRESS_SETTINGS."""
     acceptor = f'<acceptor name="one">tcp://127.0.0.1:{narrow_port}?protocols=AMQP;connectionsAllowed=1</acceptor>'
     try:
         made = broker("artemis", version="2.44", address_settings=ADDRESS_SETTINGS, acceptors=acceptor)
@@ -61,7 +61,7 @@ def artemis_set_up(narrow_port: int) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def careless() -> Iterator[Broker]:
-    """One that keeps nothing on disk and lets everybody in."""
+    """Yield an Artemis that keeps nothing on disk and lets everybody in."""
     core = "<persistence-enabled>false</persistence-enabled>"
     core += "<journal-sync-non-transactional>false</journal-sync-non-transactional>"
     try:
@@ -236,7 +236,7 @@ def test_clocks_that_differ_are_found(artemis_set_up: Broker) -> None:
 
 @pytest.fixture(scope="module")
 def limited(artemis_set_up: Any) -> str:
-    """The URL of a user who may do all, but not everywhere."""
+    """Return the URL of a user who may do everything, but not everywhere."""
     one = artemis_set_up
     folder = one.data
     with (folder / "users.properties").open("a") as users, (folder / "roles.properties").open("a") as roles:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that need no broker, the page that lists all findings, and `redeliver doctor` with bad input."""
+"""Tests the checks that need no broker, the page that lists all findings, and `redeliver doctor` with bad input."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_clock_that_was_not_read_is_not_known() -> None:
 
 
 def basic_publish(*_: object) -> None:
-    """What a test puts in the place of a driver's function."""
+    """Do nothing. A test puts this function in the place of a driver's."""
 
 
 def test_a_function_that_has_replaced_the_drivers_own_is_found_and_a_wrapper_is_not(

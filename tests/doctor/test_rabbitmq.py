@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver doctor` against RabbitMQ: each wrong setting is found with its cure, and a right broker has none."""
+"""Runs `redeliver doctor` against RabbitMQ: each wrong setting is found with its cure, and a right broker has none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OK, WARNING, WRONG = FindingStatus.OK, FindingStatus.WARNING, FindingStatus.WRON
 
 
 class World:
-    """One RabbitMQ with a source and its dead-letter queue, right at first; what a test changes is taken back."""
+    """Holds one RabbitMQ with a source and its dead-letter queue, which are right at first; undoes a test's changes."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -64,7 +64,7 @@ class World:
         return name
 
     def put(self, *names: str, **body: Any) -> None:
-        """PUT /api/NAME/…, until the end of the test."""
+        """Send PUT /api/NAME/…, and undo it at the end of the test."""
         self._undo.append(names)
         self.ask("PUT", *names, **body)
 
@@ -83,7 +83,7 @@ class World:
         self.put(kind, "/", f"p-{queue}", **{"pattern": f"^{queue}$", "definition": definition, "apply-to": "queues"})
 
     def user(self, **permissions: str) -> str:
-        """The URL of a user with other permissions than all."""
+        """Return the URL of a new user who has other permissions than all."""
         name = unique("user")
         self.put("users", name, password="secret", tags="")
         self.put("permissions", "/", name, **{"configure": ".*", "write": ".*", "read": ".*", **permissions})
@@ -92,7 +92,7 @@ class World:
         )
 
     def is_calm(self) -> bool:
-        """No alarm is on. The management lags by seconds, and a young node answers 500."""
+        """Return whether no alarm is on. The management lags by seconds, and a young node answers 500."""
         try:
             nodes = self.ask("GET", "nodes")
         except urllib.error.HTTPError:
@@ -100,7 +100,7 @@ class World:
         return not any(node.get("mem_alarm") or node.get("disk_free_alarm") for node in nodes)
 
     def fell_back(self) -> bool:
-        """The broker's log says that the dead letters of the source are moved at most once."""
+        """Return whether the broker's log says that the dead letters of the source are moved at most once."""
         started: Any = self.broker
         lines = (started.data / "node.log").read_text().splitlines()
         return any("Falling back to dead-letter-strategy at-most-once" in one and self.source in one for one in lines)
@@ -124,7 +124,7 @@ def world(rabbitmq: Broker) -> Iterator[World]:
 
 @pytest.fixture
 def world43(rabbitmq43: Broker) -> Iterator[World]:
-    """For what 3.10 does not have."""
+    """Yield a world on RabbitMQ 4.3, for what 3.10 does not have."""
     yield from _world_of(rabbitmq43)
 
 
@@ -644,7 +644,7 @@ def test_over_amqp_10_a_missing_permission_is_found(world43: World) -> None:
 
 
 def test_an_alarm_is_found(world: World) -> None:
-    """By the probe: the management shows an alarm only some seconds later."""
+    """The probe finds the alarm: the management shows it only some seconds later."""
     on_source(CLASSIC)(world)
     world.broker.ctl("set_vm_memory_high_watermark", "0.000001")
     try:

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest wrapper: a consumer of the memory broker, whose messages can be acked and nacked. Time by hand."""
+"""Holds the smallest wrapper: of a consumer of the memory broker, whose messages can be acked and nacked.
+
+Time is moved by hand.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 class Message:
-    """What a callback is given."""
+    """Is the message that a callback is given."""
 
     def __init__(self, run: CallbackRun) -> None:
         self._run = run
@@ -47,13 +50,16 @@ class Message:
         )
 
     def close(self) -> None:
-        """The consumer's."""
+        """Close the consumer of this message."""
         self._run.scope.closing()
         self._run.scope.abandon_all()
 
 
 class MemoryScope(SettlementScope):
-    """One consumer, through its reconnects. The driver's own delivery is the native message."""
+    """Settles the deliveries of one consumer, through its reconnects.
+
+    The driver's own delivery is the native message.
+    """
 
     def __init__(self, adapter: MemoryAdapter) -> None:
         super().__init__()
@@ -68,7 +74,7 @@ class MemoryScope(SettlementScope):
 
 
 class NativeReader:
-    """The native message reads itself."""
+    """Lets the native message read itself."""
 
     def __getattr__(self, name: str) -> Callable[[Delivery], Any]:
         if not hasattr(MemoryReader, name):
@@ -98,7 +104,7 @@ class MemoryRunner(CallbackRunner):
 
 
 class Consumer:
-    """Ground, and the driver's side: everything runs on the clock's thread."""
+    """Consumes from a memory broker as a driver would: everything runs on the clock's thread."""
 
     is_open = True
 
@@ -137,12 +143,12 @@ class Consumer:
         self.clock.run_until_idle()
 
     def dead(self) -> list[tuple[str, str]]:
-        """Body and reason of each dead letter."""
+        """Return body and reason of each dead letter."""
         letters = self.memory.peek(f"DLQ.{SOURCE.name}")
         return [(letter.body.decode(), str(letter.headers["redeliver_reason"])) for letter in letters]
 
     def left(self) -> int:
-        """Messages that the broker still has of the source, unsettled ones too, once the consumer is gone."""
+        """Close the consumer, and return how many messages the broker still has of the source, unsettled ones too."""
         self._adapter.close()
         self.clock.run_until_idle()
         return self.memory.depth(SOURCE)

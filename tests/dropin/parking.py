@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""For the drop-ins' tests of a limbo on real brokers: which attempts were parked, what is in it, and its end."""
+"""Looks at the limbo of a drop-in on a real broker: which attempts were parked, what is in the limbo, and its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = RedeliveryPolicy(3, 0.5)
 
 
 class Kept:
-    """A journal that keeps what it is told."""
+    """Keeps the records that it is given, in the place of a journal."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -33,13 +33,13 @@ class Kept:
 
     @property
     def ways(self) -> list[str | None]:
-        """The mechanism of each attempt."""
+        """Return the mechanism of each attempt."""
         return [record.mechanism for record in self.records]
 
 
 @contextmanager
 def parking(folder: Path, publisher: str, journal: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Options of a drop-in whose every rest is parked; its limbo is closed as at the program's end."""
+    """Yield options of a drop-in that parks for every delay. Its limbo is closed as at the program's end."""
     opened: list[Any] = []
     monkeypatch.setattr(atexit, "register", opened.append)
     try:
@@ -57,7 +57,7 @@ def parking(folder: Path, publisher: str, journal: Kept, monkeypatch: pytest.Mon
 
 
 def letters(folder: Path) -> list[Parked]:
-    """The dead letters that the limbo keeps, whole."""
+    """Return the dead letters that the limbo keeps, whole."""
     if not (folder / "limbo.db").exists():
         return []
     with LimboAdmin(f"sqlite:///{folder / 'limbo.db'}") as limbo:

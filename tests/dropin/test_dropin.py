@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The core of the wrappers, on the smallest driver there is: the memory broker, time moved by hand."""
+"""Tests the core of the wrappers on the smallest driver there is: the memory broker, with time moved by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWICE = RedeliveryPolicy(dead_after=2, backoff=1.0)
 
 
 class Seen:
-    """A callback that runs `act` and remembers what it was shown."""
+    """Runs `act` as a callback, and remembers the text and the count of each message that it was shown."""
 
     def __init__(self, act: Callable[[Message], object] = lambda message: None) -> None:
         self.calls: list[tuple[str, int]] = []

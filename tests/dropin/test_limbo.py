@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A drop-in with a limbo: what waits there is settled on the broker, and comes back when it is due."""
+"""Tests a drop-in with a limbo: a message that waits there is settled on the broker, and comes back when it is due."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def consumers() -> Iterator[list[Consumer]]:
-    """To be closed."""
+    """Yield a list for consumers, whose limbos are closed at the end."""
     some: list[Consumer] = []
     yield some
     for one in some:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The options that all wrappers share."""
+"""Tests the options that all wrappers share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The prefetch window of a wrapped consumer: how long healthy messages wait in it, and who is told when it is full."""
+"""Tests a wrapped consumer's prefetch window: how long healthy messages wait in it, and who is told when it is full."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATER = RedeliveryPolicy(dead_after=3, backoff=8.0)
 
 
 class Times:
-    """A callback whose message `bad` fails; when each body was first seen, in seconds of the hand-driven clock."""
+    """Fails on each message `bad…`, and notes when each body was first seen, in seconds of the hand-driven clock."""
 
     def __init__(self) -> None:
         self.first: dict[str, float] = {}
@@ -112,7 +112,7 @@ def test_how_many_are_held_in_a_window(
 
 
 def forgets(message: Message) -> None:
-    """A callback that does not settle its message."""
+    """Leave the message unsettled."""
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -162,7 +162,7 @@ def test_a_window_that_is_known_and_has_room_is_not_warned_of(caplog: pytest.Log
 
 
 class Written(MemoryScope):
-    """What was written to the broker. The subscription lives on, so what is given back comes again."""
+    """Notes each settlement that is written. The subscription lives on, so a released message comes again."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

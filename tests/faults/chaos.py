@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An app that parks, under load, while everything about it is killed, frozen, cut or locked, in an order from one seed.
+"""Strikes an app that parks, under load.
 
-Consumer, broker, network and limbo's database are struck, one blow after the other, each as soon as there was some
-progress. Every message is accounted for by its body. What may happen and what may not is as in `killing`; beside that
-limbo has to be empty once, in the end. A duplicate that was still in a handler then may go there afterwards.
+Everything about the app is killed, frozen, cut or locked, in an order from one seed. Consumer, broker, network and
+limbo's database are struck, one blow after the other, each as soon as there was some progress. Every message is
+accounted for by its body. `killing` says what may happen and what may not; beside that, the limbo has to be empty once,
+in the end. A duplicate that was still in a handler then may go to the limbo afterwards.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ OF_A_SERVER: list[Blow] = ["database killed", "database killed", "database froze
 
 @dataclass(slots=True)
 class Report:
-    """What became of a run. `str()` of it is its summary."""
+    """Tells what became of a run. `str()` of a report is its summary."""
 
     blows: Counter[Blow] = field(default_factory=Counter)
     restarts: int = 0  # of a consumer that gave up a start
@@ -85,7 +86,10 @@ class Report:
 
 
 class Chaos:
-    """One run on one broker. `server`: where the limbo is; None: in an SQLite file in `folder`, which is new."""
+    """Plays one run on one broker.
+
+    `server` is where the limbo is; with None the limbo is in an SQLite file in `folder`, which is new.
+    """
 
     def __init__(self, site: Site, server: Postgres | None, folder: Path, *, seed: int, blows: int) -> None:
         self._site, self._server, self._blows = site, server, blows
@@ -100,7 +104,7 @@ class Chaos:
         self.report = Report()
 
     def play(self) -> Report:
-        """Play it to its end, and look at every message."""
+        """Play the run to its end, and look at every message."""
         broker = self._site.broker
         self._site.prepare(self._queue, self._bodies, mature=True)
         host, port = parse_url(broker.url).hosts[0]
@@ -125,7 +129,7 @@ class Chaos:
         self._consumer = start_at(self._url, "app", self._queue, self._log, self._limbo)
 
     def _alive(self) -> None:
-        """Somebody starts it again when it gave up a start in bad weather."""
+        """Start the consumer again, as somebody does, when it gave up a start in bad weather."""
         if self._consumer.poll() is not None:
             self.report.restarts += 1
             self._start()
@@ -233,7 +237,10 @@ class Chaos:
 
 
 def _of_two_lineages(letters: list[Letter]) -> set[str]:
-    """A copy that was published twice may go two ways: through limbo, or, where that refused it, past it."""
+    """Return the bodies of dead letters of two lineages.
+
+    A copy that was published twice may go two ways: through limbo, or, where the limbo refused the copy, past it.
+    """
     lineages: dict[str, set[str]] = {}
     for body, headers in letters:
         lineages.setdefault(body, set()).add(str(headers["redeliver_lineage"]))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer to be killed: `python -m tests.faults.consumer WAY URL QUEUE LOG [LIMBO]`.
+"""Runs a consumer to be killed: `python -m tests.faults.consumer WAY URL QUEUE LOG [LIMBO]`.
 
 WAY is `app`, `sending`, `drop-in`, `decorated` or `pull`; `app` with a LIMBO, the URL of its database, parks whatever
-rests. What it does with a message is in `handling`.
+has a delay. `handling` says what the consumer does with a message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def by_app(url: str, queue: str, log: Log, limbo: str | None = None) -> None:
 
 
 def by_sending(url: str, queue: str, log: Log) -> None:
-    """What it handles it sends on, to where the dead would go: none dies here."""
+    """Send on each message that is handled, to where the dead letters would go: none is dead-lettered here."""
     app = App(url, policy=POLICY, prefetch=PREFETCH, workers=2, stop_timeout=5)
 
     @app.handler(queue)

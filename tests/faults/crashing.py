@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer that one of its messages kills: `python -m tests.faults.crashing URL QUEUE DEAD FOLDER`.
+"""Runs a consumer that one of its messages kills: `python -m tests.faults.crashing URL QUEUE DEAD FOLDER`.
 
-Every run is a line of FOLDER/runs, `begin BODY COUNT` and, when it succeeds, `done`.
+Every run is a line of FOLDER/runs, `begin BODY COUNT` and, when the run succeeds, `done`.
 """
 
 from __future__ import annotations

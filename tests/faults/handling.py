@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every consumer of the fault tests does with a message, and its policy."""
+"""Holds what every consumer of the fault tests does with a message, and its policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAUSE = 0.3  # seconds, before a consumer that lost its broker tries again
 
 
 class Log:
-    """Write each run as a line, with one system call, so that a kill leaves whole lines.
+    """Writes each run as a line, with one system call, so that a kill leaves whole lines.
 
     The lines are `begin BODY COUNT SECONDS` and, when the run succeeds, `done` with the same; the seconds are the
     machine's monotonic clock.
@@ -26,7 +26,10 @@ class Log:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def handle(self, body: str, count: int) -> None:
-        """5 ms of work. A body `poison:ID` always fails, `heal:N:ID` succeeds at its N-th attempt, else at once."""
+        """Work for 5 ms on a message.
+
+        A body `poison:ID` always fails, `heal:N:ID` succeeds at its N-th attempt, and any other body succeeds at once.
+        """
         kind, _, rest = body.partition(":")
         os.write(self._file, f"begin {body} {count} {time.monotonic()}\n".encode())
         time.sleep(0.005)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer and broker are killed under load, and every message is accounted for by its body.
+"""Kills consumer and broker under load, and accounts for every message by its body.
 
-What may happen: a message is handled, or dead-lettered, more often than once, when a kill came between the
-handler's end and the broker's knowledge of it. What may not: a message that is in neither place, a healthy
-one among the dead, a poisonous one among the handled, two different dead letters of one message.
+A message may be handled, or dead-lettered, more often than once, when a kill came between the handler's end and the
+broker's knowledge of it. There may be no message that is in neither place, no healthy one among the dead letters, no
+poisonous one among the handled, and no two different dead letters of one message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONSUMER_KILLS, BROKER_KILLS = 5, 2
 
 
 def lose_nothing(way: str, broker: Broker, kind: str, log: Path) -> None:
-    """Play it, and look at every message. `log` is the consumer's, and new."""
+    """Play the kills, and look at every message. `log` is the consumer's, and new."""
     only_if(broker.can_restart, "kill")
     site, queue = site_of(broker, kind), f"kills.{way}.{kind}"
     site.prepare(queue, bodies(), mature=True)

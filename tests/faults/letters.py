@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters on a real broker: put there, counted and taken away, whichever broker it is."""
+"""Puts dead letters on a real broker, counts them and takes them away, whichever broker it is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def declare(broker: Broker, *queues: str) -> None:
 
 
 def take(broker: Broker, queue: str) -> list[Delivery]:
-    """Every message of a queue, off it."""
+    """Take every message off a queue, and return them."""
     found = []
     with connect(broker.url) as session:
         while True:
@@ -75,7 +75,10 @@ def until_there(broker: Broker, queue: str) -> None:
 
 
 def buried_by_the_broker(broker: Broker, source: str, body: bytes) -> str:
-    """A message on `source` that its consumer rejects, raw; answers the queue that the broker buries it in."""
+    """Let the broker dead-letter a message on `source`, and return the queue where the dead letter is.
+
+    A consumer rejects the message, raw.
+    """
     if broker.kind == "rabbitmq":
         return _rejected_on_rabbitmq(broker, source, body)
     grave = "ActiveMQ.DLQ" if broker.kind == "activemq" else "DLQ"
@@ -135,7 +138,7 @@ def _rejected_on_artemis(broker: Broker, source: str) -> None:
 
 
 def bury(session: Session, dlq: str, source: str, bodies: list[bytes]) -> None:
-    """Letters of ours, as an App would have made them."""
+    """Publish dead letters of ours, as an App would have made them."""
     for number, body in enumerate(bodies):
         headers = {
             "redeliver_reason": "exhausted",
@@ -157,5 +160,5 @@ def bury(session: Session, dlq: str, source: str, bodies: list[bytes]) -> None:
 
 
 def bodies_in(broker: Broker, queue: str) -> Counter[bytes]:
-    """What lies in a queue; it is empty afterwards."""
+    """Return how often each body lies in a queue; the queue is empty afterwards."""
     return Counter(delivery.body for delivery in take(broker, queue))

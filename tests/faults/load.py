@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The load that the main job is shown on: 300 messages on a real broker, and a consumer in a process of its own."""
+"""Holds the load that the main job is shown on.
+
+The load is 300 messages on a real broker, and a consumer in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One line of a consumer's log: `begin` or `done`, the body, the delivery count, the monotonic clock."""
+    """Holds one line of a consumer's log: `begin` or `done`, the body, the delivery count, the monotonic clock."""
 
     what: str
     body: str
@@ -33,7 +36,7 @@ class Line(NamedTuple):
 
 
 def bodies(count: int = 300) -> list[str]:
-    """Of ten messages one always fails, one heals at the second attempt, one at the third."""
+    """Return bodies: of ten messages one always fails, one recovers at the second attempt, one at the third."""
     return [
         f"poison:{n}" if n % 10 == 0 else f"heal:{2 + n // 10 % 2}:{n}" if n % 10 in (3, 7) else f"fine:{n}"
         for n in range(count)
@@ -67,14 +70,14 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def lines(log: Path) -> list[Line]:
-    """Those that are whole: the last may be read while it is being written."""
+    """Return the lines of a log that are whole: the last may be read while it is being written."""
     text = log.read_text() if log.exists() else ""
     text = text[: text.rfind("\n") + 1]
     return [Line(w, body, int(count), float(at)) for w, body, count, at in map(str.split, text.splitlines())]
 
 
 def all_ended(site: Site, queue: str, log: Path) -> bool:
-    """Every message that can be handled was, and every other one lies in the dead-letter queue."""
+    """Return whether every message that can be handled was, and every other one lies in the dead-letter queue."""
     handled = {line.body for line in lines(log) if line.what == "done"}
     alive = {body for body in bodies() if not body.startswith("poison")}
     return alive <= handled and site.count(f"DLQ.{queue}") >= 30

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer in a process of its own that keeps messages in order by key, for `test_order_over_stops.py`.
+"""Runs a consumer in a process of its own that keeps messages in order by key, for `test_order_over_stops.py`.
 
-A message is `KEY:NUMBER:FAILURES`. It fails so many times, counted in this process, and as long as there is a file
-`broken` beside the log it fails whatever its failures are, if these are not 0. Its log has a line for each attempt:
+A message is `KEY:NUMBER:FAILURES`. The message fails so many times, counted in this process. As long as there is a file
+`broken` beside the log, it fails whatever its failures are, if these are not 0. The log has a line for each attempt:
 `failed` or `done`, the message, its delivery count.
 """
 

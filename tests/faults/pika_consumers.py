@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Existing pika consumers, as they are written by hand: connect, consume, and once more when the broker is back."""
+"""Holds pika consumers as they are written by hand: connect, consume, and once more when the broker is back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An existing proton consumer, as it is written by hand: proton's container itself connects and attaches again.
+"""Holds a proton consumer as it is written by hand: proton's container itself connects and attaches again.
 
-It ends where the broker refuses the user, and is run once more then.
+The consumer ends where the broker refuses the user, and is run once more then.
 """
 
 from __future__ import annotations

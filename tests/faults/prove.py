@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kills on real brokers until there were so many: `python -m tests.faults.prove --kills 1000 [--seed 1]`.
+"""Kills brokers and apps until there were so many kills: `python -m tests.faults.prove --kills 1000 [--seed 1]`.
 
-Rounds of an app that parks, on each broker in turn, with its limbo in an SQLite file or on PostgreSQL; `chaos` says
-what is struck, and what must hold. Prints a row for each round as it ends, and the seed of one that went wrong:
-`--seed N --rounds 1` draws the same blows again. What the consumer said and did in such a round is kept in `.prove/`,
-with the SQLite file of its limbo. Ends with 1 if any message was lost, or was where it may not be.
+The program runs rounds of an app that parks, on each broker in turn, with its limbo in an SQLite file or on PostgreSQL;
+`chaos` says what is struck, and what must hold. The program prints a row for each round as it ends, and the seed of one
+that went wrong: `--seed N --rounds 1` draws the same blows again. What the consumer said and did in such a round is
+kept in `.prove/`, with the SQLite file of its limbo. The exit status is 1 if any message was lost, or was where it may
+not be.
 """
 
 from __future__ import annotations

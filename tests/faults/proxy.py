@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy on 127.0.0.1 that cuts, stalls, swallows and crumbles what goes through it.
+"""Holds a TCP proxy on 127.0.0.1 that cuts, stalls, swallows and crumbles what goes through it.
 
-A connection is told apart by a word in what its client says first: RabbitMQ's clients send their connection
+The proxy tells a connection apart by a word in what its client says first: RabbitMQ's clients send their connection
 name in clear. Faults are set from any thread and hold for later connections too, until they are lifted.
 """
 
@@ -20,7 +20,7 @@ _LOOKS = 4096  # bytes of a client's first words in which a role is looked for
 
 
 class Proxy:
-    """Listens at `port` as soon as it is made, and goes to `(host, upstream)`; until `close`."""
+    """Listens at `port` as soon as it is made, and passes all on to `(host, upstream)`, until `close`."""
 
     def __init__(self, host: str, upstream: int, roles: tuple[str, ...] = ()) -> None:
         self._upstream = (host, upstream)
@@ -43,7 +43,7 @@ class Proxy:
             pair.close(reset=reset)
 
     def stall(self, direction: Direction, role: str = "") -> None:
-        """Pass nothing on in this direction; connections stay open. `role`: only of such connections."""
+        """Pass nothing on in this direction, with `role` only of such connections; connections stay open."""
         with self.lock:
             self._stalled.add((direction, role))
 
@@ -55,7 +55,7 @@ class Proxy:
                 pair.flush()
 
     def swallow_next(self, role: str, words: tuple[bytes, ...] = (b"",)) -> None:
-        """The next bytes of such a client that have one of these words never arrive: every connection is cut."""
+        """Swallow the next bytes of such a client that have one of these words: every connection is cut instead."""
         with self.lock:
             self.swallowed.clear()
             self._swallow = (role, words)
@@ -64,7 +64,7 @@ class Proxy:
         return (direction, "") in self._stalled or (direction, role) in self._stalled
 
     def swallows(self, role: str, data: bytes) -> bool:
-        """Called by a connection with new bytes of its client."""
+        """Return whether new bytes of a client are to be swallowed. Called by the connection."""
         with self.lock:
             if self._swallow is None:
                 return False
@@ -106,7 +106,7 @@ class Proxy:
 
 
 class _Pair:
-    """One connection: two sockets, two threads, and what is held back in each direction."""
+    """Serves one connection: two sockets, two threads, and what is held back in each direction."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._sockets = proxy, (client, broker)
@@ -121,7 +121,7 @@ class _Pair:
             threading.Thread(target=self._pump, args=(direction, source), name="proxy", daemon=True).start()
 
     def flush(self) -> None:
-        """Send what may be sent. Under the proxy's lock."""
+        """Send what may be sent. Called under the proxy's lock."""
         client, broker = self._sockets
         if self._kept["up"] and self._is_gone(client):
             return self.close()
@@ -142,7 +142,7 @@ class _Pair:
             kept.clear()
 
     def _is_gone(self, client: socket.socket) -> bool:
-        """Has the client closed it? Its thread may not have come to read that yet."""
+        """Return whether the client has closed the connection: its thread may not have come to read that yet."""
         try:
             return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of tests/faults/test_processes.py do: an App, and a handler that does as its message says.
+"""Runs what the processes of tests/faults/test_processes.py do: an App, and a handler that does as its message says.
 
 `fine:…` is handled, `failing:…` fails each time, `poison` kills its process. Every run is a line of the file `runs`:
-`begin TEXT COUNT PID` and, when it succeeds, `done`.
+`begin TEXT COUNT PID` and, when the run succeeds, `done`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def handle(delivery: Delivery) -> None:
 
 
 def made(*, rest: float = 0.3, ordered: bool = False, subscription: bool = False, **options: Any) -> App:
-    """On the broker of REDELIVER_URL; dead after three failures."""
+    """Return an App on the broker of REDELIVER_URL that dead-letters a message after three failures."""
     policy = RedeliveryPolicy(3, rest, f"queue:{DEAD}")
     app = App(policy=policy, workers=4, prefetch=40, app_name="several", journal="journal", **options)
     if subscription:

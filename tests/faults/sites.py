@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the fault tests ask of each broker: queues with messages in them, how many are left, and what they are.
+"""Holds what the fault tests ask of each broker: queues with messages, how many are left, and what they are.
 
 Nothing here goes through an adapter of ours.
 """
@@ -27,14 +27,14 @@ PATIENCE = 10.0  # seconds for a message that the broker counts, but may still h
 
 
 class Letter(NamedTuple):
-    """A message as the witness read it."""
+    """Holds a message as the witness read it."""
 
     body: str
     headers: dict[str, Any]
 
 
 class Site(ABC):
-    """One broker, as a plain client uses it."""
+    """Stands for one broker, as a plain client uses it."""
 
     kinds: ClassVar[Sequence[str]] = ("",)  # of queues
 
@@ -43,22 +43,31 @@ class Site(ABC):
 
     @abstractmethod
     def prepare(self, queue: str, bodies: Sequence[str], *, mature: bool = False) -> None:
-        """`queue` with these durable messages and an empty `DLQ.<queue>`; with `mature`, fit to survive a kill."""
+        """Prepare `queue` with these durable messages and an empty `DLQ.<queue>`.
+
+        With `mature`, both queues are fit to survive a kill.
+        """
 
     @abstractmethod
     def count(self, queue: str) -> int:
-        """How many messages are in it, those in flight included where the broker tells; -1 while it is down."""
+        """Return how many messages are in a queue, or -1 while the broker is down.
+
+        Messages in flight are included where the broker tells.
+        """
 
     def settled(self, queue: str) -> bool:
-        """Whether nothing is in it and nothing in flight: whoever kills its consumer now brings nothing back."""
+        """Return whether nothing is in a queue and nothing in flight.
+
+        A kill of the queue's consumer brings nothing back then.
+        """
         return self.count(queue) == 0
 
     @abstractmethod
     def drain(self, queue: str) -> list[Letter]:
-        """Take what lies there. Its consumers must be gone."""
+        """Take what lies in a queue, and return it. The queue's consumers must be gone."""
 
     def address(self, queue: str) -> str:
-        """What a plain client of this broker sends to."""
+        """Return the address that a plain client of this broker sends to."""
         return queue
 
 
@@ -86,7 +95,10 @@ class RabbitMQSite(Site):
             return -1
 
     def settled(self, queue: str) -> bool:
-        """Asked of the node, if it is ours: a declaration counts only what no consumer has."""
+        """Return whether a queue is settled, as the node says if it is ours.
+
+        A declaration counts only what no consumer has.
+        """
         if self.broker.management_url is None:
             return super().settled(queue)
         return f"{queue}\t0" in self.broker.ctl("list_queues", "name", "messages").splitlines()
@@ -102,7 +114,7 @@ class RabbitMQSite(Site):
 
 
 class ActiveMQSite(Site):
-    """Over a plain socket; a browser counts what is in flight, too."""
+    """Works over a plain socket; a browser counts what is in flight, too."""
 
     def prepare(self, queue: str, bodies: Sequence[str], *, mature: bool = False) -> None:
         for name in (queue, f"DLQ.{queue}"):
@@ -149,7 +161,7 @@ def _to_the_end(client: Plain) -> Iterator[Seen]:
 
 
 class ArtemisSite(Site):
-    """Over proton's blocking client; management counts what is in flight or scheduled, too."""
+    """Works over proton's blocking client; management counts what is in flight or scheduled, too."""
 
     def prepare(self, queue: str, bodies: Sequence[str], *, mature: bool = False) -> None:
         for name in (queue, f"DLQ.{queue}"):

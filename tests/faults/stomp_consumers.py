@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An existing stomp.py consumer, as it is written by hand: connects and subscribes again when the broker is back."""
+"""Holds a stomp.py consumer as it is written by hand: it connects and subscribes again when the broker is back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""TLS in front of a broker that speaks in clear, with a certificate of our own."""
+"""Puts TLS in front of a broker that speaks in clear, with a certificate of our own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_openssl = pytest.mark.skipif(
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1 that nobody else vouches for."""
+    """Make a key and a certificate for 127.0.0.1 that nobody else vouches for, and return their paths."""
     key, cert = folder / "key.pem", folder / "cert.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
@@ -41,7 +41,11 @@ class Terminator:
         clients: Path | None = None,
         newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED,
     ) -> None:
-        """`clients`: who shows no certificate of this authority is refused. `newest`: of the versions it speaks."""
+        """Listen for TLS connections to `upstream`.
+
+        With `clients`, a client that shows no certificate of this authority is refused. `newest` is the newest of the
+        versions of TLS that are spoken.
+        """
         self._upstream = upstream
         self.renew(key, cert, clients=clients)
         if newest is not ssl.TLSVersion.MAXIMUM_SUPPORTED:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The breaker on the real brokers: a dependency that is away longer than any policy waits kills no message."""
+"""Tests the breaker on the real brokers: a dependency that is away longer than any policy waits kills no message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(every_broker: Broker) -> Broker:
 
 
 class Warehouse:
-    """A handler whose dependency is `away`."""
+    """Handles messages by a dependency that may be `away`."""
 
     def __init__(self) -> None:
         self.away = threading.Event()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An app that parks, while everything about it is killed or frozen. What may happen then is in `chaos`."""
+"""Tests an app that parks, while everything about it is killed or frozen. `chaos` says what may happen then."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A handler that kills its process on one message among a hundred, on each broker: that message alone is dead."""
+"""Tests a handler that kills its process on one message among a hundred, on each broker.
+
+That message alone is dead-lettered.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def broker(every_broker: Broker) -> Broker:
 
 
 class Consumer:
-    """A process that is started again whenever it has died."""
+    """Runs a process that is started again whenever it has died."""
 
     def __init__(self, broker: Broker, source: str, dead: str, folder: Path) -> None:
         self._command = [sys.executable, "-m", "tests.faults.crashing", broker.url, source, dead, str(folder)]
@@ -46,7 +49,7 @@ class Consumer:
         self.lives += 1
 
     def again(self) -> None:
-        """Start it if it has died, which only SIGKILL may have done."""
+        """Start the process if it has died, which only SIGKILL may have done."""
         if (code := self.process.poll()) is not None:
             assert code == -signal.SIGKILL, self._errors.read_text()
             assert self.lives < LIVES, "it dies for ever"

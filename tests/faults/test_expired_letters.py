@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker let expire, and buried itself, is a dead letter to us too, and lives on when it is sent back."""
+"""Tests messages that a broker let expire, and dead-lettered itself.
+
+Such a message is a dead letter to us too, and lives on when it is sent back.
+"""
 
 from __future__ import annotations
 

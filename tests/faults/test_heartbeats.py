@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Heart-beats of two seconds, and a broker that gives up whoever is silent: slow work and holds cost no connection.
+"""Tests heart-beats of two seconds, with a broker that gives up silent clients.
 
-ActiveMQ keeps to the heart-beats that a client asks for. Artemis waits for a minute whatever the client says,
-unless it is configured not to: the one here gives up after four seconds.
+Slow work and holds cost no connection. ActiveMQ keeps to the heart-beats that a client asks for. Artemis waits for a
+minute whatever the client says, unless it is configured not to: the one here gives up after four seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GIVEN_UP = 12.0  # seconds after which each of these brokers has left a client t
 
 @pytest.fixture(scope="module")
 def impatient_artemis() -> Iterator[Broker]:
-    """Leaves a client that it did not hear for four seconds, and tells clients so."""
+    """Yield an Artemis that leaves a client that it did not hear for four seconds, and tells clients so."""
     try:
         found = broker("artemis", version="2.44", core="<connection-ttl-override>4000</connection-ttl-override>")
     except BrokerMissing as missing:
@@ -50,7 +50,7 @@ class Watched(Proxy):
 
 
 class Slow:
-    """An App with one message, whose handler takes its time; all that it says goes through a proxy."""
+    """Runs an App with one message, whose handler takes its time; all that the App says goes through a proxy."""
 
     queue = "slow.beats"
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the systems of old read from messages and write on them, over each real broker's wire."""
+"""Tests what the systems of old read from messages and write on them, over each real broker's wire."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def broker(every_broker: Broker) -> Broker:
 
 
 def over(app: App) -> threading.Event:
-    """Set when a message has come to its end."""
+    """Return an event that is set when a message has come to its end."""
     done = threading.Event()
 
     @app.on_attempt
@@ -116,7 +116,10 @@ def test_a_delivery_date_is_waited_for(broker: Broker) -> None:
 
 
 def redirected(broker: Broker, lives: float) -> tuple[Delivery, int]:
-    """What is in the other queue after a message with 1.5 s to live has failed and rested for two; and its birth."""
+    """Return the message that is in the other queue, and the time of its publication in microseconds.
+
+    The message has 1.5 s to live. It has failed before, and its delay of two seconds is over.
+    """
     policy = RedeliveryPolicy(9, 2.0, expiry=Expiry("redirect", Target("queue", DEAD), time_to_live=lives, priority=7))
     app, done = App(broker.url, policy=policy), threading.Event()
     app.handler(SOURCE)(lambda delivery: 1 / 0)

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer and broker are killed under load: RabbitMQ. What may happen then, and what may not, is in `killing`."""
+"""Tests RabbitMQ: consumer and broker are killed under load.
+
+`killing` says what may happen then, and what may not.
+"""
 
 from __future__ import annotations
 

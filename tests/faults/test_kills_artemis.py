@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer and broker are killed under load: Artemis. A file of its own, so that another worker can have it."""
+"""Tests Artemis: consumer and broker are killed under load.
+
+This test has a file of its own, so that another worker can have it.
+"""
 
 from __future__ import annotations
 

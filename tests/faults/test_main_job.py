@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The main job: 300 messages, 30 of which always fail and 60 heal, through every way in, on the real brokers."""
+"""Tests the main job through every way in, on the real brokers.
+
+Of 300 messages 30 always fail, and 60 recover.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +65,9 @@ def test_each_message_is_handled_or_dead_lettered_exactly_once(
 
 
 def expected_runs(body: str) -> int:
-    """Four for a poisonous one (dead after four), as many as it says for one that heals, else one."""
+    """Return how often a message runs: four times for `poison`, as often as the body says for `heal`, else once.
+
+    A poisonous message is dead after four runs.
+    """
     kind, _, rest = body.partition(":")
     return {"poison": 4, "fine": 1}.get(kind) or int(rest.partition(":")[0])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Order by key, and batches, on the real brokers."""
+"""Tests order by key, and batches, on the real brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def broker(every_broker: Broker) -> Broker:
 
 
 class Shop:
-    """A handler that fails on some texts, so often; remembers who ran beside whom, and who was done in which order."""
+    """Fails on some texts, so often, as a handler.
+
+    The handler remembers which texts ran beside each other, and in which order they were done.
+    """
 
     def __init__(self, **failures: int) -> None:
         self.left = Counter(failures)
@@ -64,7 +67,7 @@ class Shop:
             self.at.setdefault(text, time.monotonic())
 
     def of(self, key: str) -> list[str]:
-        """In the order in which each was done first."""
+        """Return the texts of a key in the order in which each was done first."""
         return [text for text in dict.fromkeys(self.done) if text[0] == key]
 
 

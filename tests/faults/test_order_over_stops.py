@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Order by key over graceful stops, kills and parking, with consumers in processes of their own, on real brokers."""
+"""Tests order by key over graceful stops, kills and parking.
+
+The consumers are in processes of their own, on real brokers.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ PLACES = [
 
 
 class Attempt(NamedTuple):
-    """One line of a consumer's log."""
+    """Holds one line of a consumer's log."""
 
     what: str
     text: str
@@ -55,7 +58,7 @@ class Attempt(NamedTuple):
 
 
 class Place:
-    """A source and a dead-letter queue on a broker, and consumers of it."""
+    """Holds a source and a dead-letter queue on a broker, and consumers of the source."""
 
     def __init__(self, broker: Broker, kind: str, folder: Path) -> None:
         self.broker, self.url, self._log, self._broken = broker, broker.url, folder / "log", folder / "broken"
@@ -70,7 +73,7 @@ class Place:
             declare(broker, SOURCE, DEAD)
 
     def publish(self, keys: list[str], each: int, failures: int, *, ids: bool = True) -> None:
-        """The first message of each key fails so often."""
+        """Publish messages of each key, of which the first one fails so often."""
         with connect(self.broker.url) as session:
             for n in range(each):
                 for key in keys:
@@ -103,7 +106,7 @@ class Place:
         return len({one.text for one in self.attempts("failed")})
 
     def handled(self) -> dict[str, list[int]]:
-        """Of each key, in the order in which each was handled first."""
+        """Return the messages of each key, in the order in which each was handled first."""
         handled: dict[str, list[int]] = {}
         for one in dict.fromkeys((one.key, one.number) for one in self.attempts("done")):
             handled.setdefault(one[0], []).append(one[1])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parking on the real brokers: a message rests in a database file, off its broker, and comes back as it was."""
+"""Tests parking on the real brokers: a message waits in a database file, off its broker, and comes back as it was."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes of one App on a real broker, some of them killed: counts, parked messages, order, the journal."""
+"""Tests several processes of one App on a real broker, some of them killed.
+
+That is counts, parked messages, order and the journal.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ CRASH_SAFE = "limbo='sqlite:///limbo.db', crash_safe=True"
 
 
 class Run(NamedTuple):
-    """A line of `runs`."""
+    """Holds a line of `runs`."""
 
     what: str
     text: str
@@ -59,7 +62,7 @@ def until(what: Callable[[], bool], running: Running, why: str) -> None:
 
 
 def living(running: Running) -> dict[int, int]:
-    """The pid of each process that was up last, by number."""
+    """Return the pid of each process that was up last, by number."""
     found = re.findall(r"consuming .*pid=(\d+) process=(\d)", running.err)
     return {int(number): int(pid) for pid, number in found}
 
@@ -150,7 +153,7 @@ def test_kills_of_processes_lose_nothing_and_no_count_is_too_low(broker: Broker,
 
 
 def kill(pid: int) -> int:
-    """Whether it was still there to be killed."""
+    """Kill a process, and return 1 if it was still there to be killed, else 0."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -159,7 +162,7 @@ def kill(pid: int) -> int:
 
 
 def segments_of(folder: Path, pid: int) -> list[str]:
-    """Those that a process writes, or has written."""
+    """Return the names of the segments that a process writes, or has written."""
     return [path.name for path in (folder / "journal").iterdir() if f"-{pid}-" in path.name]
 
 
@@ -190,7 +193,7 @@ def test_every_attempt_is_in_the_journal_of_its_process_and_none_takes_a_living_
 def test_without_crash_safe_a_killed_process_forgets_failures_that_are_on_no_copy(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """As documented: what was held there begins again at 1 elsewhere, and nothing is lost."""
+    """What was held there begins again at 1 elsewhere, as documented, and nothing is lost."""
     publish(broker, SHARED, ["failing:0"])
     with connect(broker.url) as session, several(tmp_path, broker, "rest=2.0") as running:
         until(lambda: [run.count for run in runs(tmp_path)] == [1, 2], running, "it has not failed twice")

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A source at rest on the real brokers: nothing more comes, and what is unsettled in its generation stays ours."""
+"""Tests a paused source on the real brokers.
+
+Nothing more comes, and what is unsettled in the source's generation stays ours.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ PATIENCE = 20.0
 
 
 class Listener:
-    """A sink that counts, and waits."""
+    """Counts what it is told, as a sink, and waits for it."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver dead replay` as a process that is interrupted or killed: every message stays somewhere."""
+"""Tests `redeliver dead replay` as a process that is interrupted or killed: every message stays somewhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of messages without an id while connections are cut: no message is tried more often than its policy says."""
+"""Tests counts of messages without an id while connections are cut.
+
+No message is tried more often than its policy says.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The breaker: while a dependency is away nothing is handed to handlers, and no attempt is burnt."""
+"""Tests the breaker: while a dependency is away nothing is handed to handlers, and no attempt is burnt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shop:
-    """A handler whose dependency goes away and comes back; remembers its runs."""
+    """Handles messages with the help of a dependency that goes away and comes back, and remembers its runs."""
 
     def __init__(self, error: type[Exception] = ConnectionError) -> None:
         self.away = False
@@ -234,7 +234,7 @@ def test_nothing_runs_while_it_is_open_and_then_exactly_one() -> None:
 
 @pytest.mark.parametrize("personality", KINDS)
 def test_what_was_not_begun_goes_back_uncounted_while_it_is_open(personality: str) -> None:
-    """Where the broker takes it back without counting; ActiveMQ's STOMP does not, so there it is kept."""
+    """The broker takes the message back without counting; ActiveMQ's STOMP does not, so there the message is kept."""
     shop, kept = Shop(), personality == "activemq"
     with shop.app(BREAKER, personality) as test:
         shop.away = True

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes of one source, walked at random: order, bounds, and nobody forgotten."""
+"""Walks the lanes of one source at random, and checks their order and bounds, and that no message is forgotten."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_was_lost_unbegun_frees_its_place() -> None:
 
 
 def parking(most: int = 1) -> tuple[KeyLanes, list[Delivery]]:
-    """Lanes in which of a key 0 has failed, 1 waits, and 2, 3 and 4 were parked and are away, as `l2` to `l4`."""
+    """Return lanes in which of a key 0 has failed, 1 waits, and 2, 3 and 4 were parked and are away as `l2` to `l4`."""
     machine, all_ = lanes(parks=True, most=most), [message(n) for n in range(5)]
     machine.come(all_[0], "a", 0.0, ROOM)
     machine.rests(all_[0], 0.0, ROOM)
@@ -229,7 +229,7 @@ def test_places_are_noted_with_the_first_copy_that_is_parked_and_forgotten_with_
 
 
 def noting(most: int = 1) -> tuple[KeyLanes, list[Delivery]]:
-    """Lanes in which of a key 0 has failed, 1 waits, and 2 and 3 are being parked."""
+    """Return lanes in which of a key 0 has failed, 1 waits, and 2 and 3 are being parked."""
     machine = KeyLanes(most, LONGEST, parks=True, name_of=lambda delivery: f"id{delivery.text}")
     all_ = [message(n) for n in range(4)]
     for delivery in all_:
@@ -262,7 +262,7 @@ def test_places_that_the_limbo_did_not_take_are_noted_with_the_next_one() -> Non
 
 
 def restored(*kinds: tuple[PlaceKind, bool]) -> KeyLanes:
-    """Lanes of a process that finds these places of key `a`, named `l0`, `l1`, ..., each parked or not."""
+    """Return lanes of a process that finds these places of key `a`, named `l0`, `l1`, ..., each parked or not."""
     machine = lanes(parks=True)
     for n, (kind, parked) in enumerate(kinds):
         machine.restore(n + 1, "text of a", f"l{n}", kind, due=5.0, parked=parked, now=0.0)
@@ -333,7 +333,7 @@ def test_after_a_restart_a_parked_copy_is_waited_for_until_it_was_due_and_longes
 
 
 class Walk(RuleBasedStateMachine):
-    """Messages of three keys come, fail, leave, are parked, end, are lost and come again; time passes."""
+    """Lets messages of three keys come, fail, leave, be parked, end, be lost and come again, while time passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -378,7 +378,7 @@ class Walk(RuleBasedStateMachine):
         return sorted((d for some in self.out.values() for d in some), key=lambda d: (self.number[d], d.tag))
 
     def twice(self) -> list[Delivery]:
-        """Copies that are here, each the only one of its message."""
+        """Return the copies that are here, each the only one of its message."""
         here = [d for d in [*self.came, *self.running()] if d in self.name and d.generation == self.generation]
         names = Counter(self.name[delivery] for delivery in here)
         alone = [d for d in here if names[self.name[d]] == 1 and self.name[d] not in self.away]
@@ -424,7 +424,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.parking)
     @rule()
     def keep(self) -> None:
-        """The limbo has the copy of the one that is being parked longest."""
+        """Tell the lanes that the limbo has the copy of the message that is being parked longest."""
         self.left(self.parking.pop(0), self.now + 40.0)
 
     def left(self, delivery: Delivery, until: float) -> None:
@@ -446,7 +446,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.twice())
     @rule(data=st.data())
     def come_twice(self, data: st.DataObject) -> None:
-        """A copy comes a second time while the first one is here."""
+        """Let a copy come a second time while its first delivery is here."""
         first = data.draw(st.sampled_from(self.twice()))
         delivery = self.made(self.number[first], self.key[first])
         self.name[delivery] = self.name[first]
@@ -462,7 +462,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule()
     def lose(self) -> None:
-        """All that is here is lost; a handler that is not through goes on. It comes again in its old order."""
+        """Lose all that is here, which comes again in its old order. A handler that is not through goes on."""
         running = self.running()
         keep = [delivery for delivery in running if self.number[delivery] % 2]
         lost = {d for d in [*self.came, *running, *self.parking] if d.generation == self.generation}
@@ -494,7 +494,7 @@ class Walk(RuleBasedStateMachine):
             assert not any(lane.line[0].waits for lane in self.lanes._lanes.values())
 
     def teardown(self) -> None:
-        """When all is over nothing is kept."""
+        """Check that nothing is kept when all is over."""
         while self.count and (self.running() or self.parking or self.lanes.next_look() is not None):
             for delivery in self.running():
                 self.out[self.key[delivery]].discard(delivery)

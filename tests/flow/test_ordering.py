@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Order by key: messages of a key run one after the other, also while one of them is being retried."""
+"""Tests order by key: messages of a key run one after the other, also while one of them is being retried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shop:
-    """A handler that fails on a text as often as it is told to; remembers its runs as texts, and when."""
+    """Fails on a text as often as it is told to; remembers the texts of its runs and their times."""
 
     def __init__(self, **failures: int) -> None:
         self.left = dict(failures)
@@ -55,7 +55,7 @@ class Shop:
 
 
 def send(test: TestApp, *texts: str) -> None:
-    """The first letter is the customer; a dash is none."""
+    """Send messages whose first letter is the customer; a dash stands for no customer."""
     for text in texts:
         headers = {} if text[0] == "-" else {"customer": text[0]}
         test.send("orders", text, headers, message_id=text)

@@ -1,10 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Each reader under atheris, one after another, and a table: `python -m tests.fuzz [--seconds 60] [LANGUAGE …]`.
+"""Runs each reader under atheris, one after another, and prints a table.
 
-Needs atheris, which `make fuzz` brings along. What is found stays in the folder, beside the corpus, which grows
-from run to run. The exit status is 1 if anything was found: a reader that raises something else than PolicyError,
-takes more than a second for 64 KiB, or more than 2 GiB of memory.
+Usage: `python -m tests.fuzz [--seconds 60] [LANGUAGE …]`.
+
+The command needs atheris, which `make fuzz` brings along. What is found stays in the folder, beside the corpus, which
+grows from run to run. The exit status is 1 if anything was found: a reader that raises something else than
+PolicyError, takes more than a second for 64 KiB, or more than 2 GiB of memory.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _FOUND = ("crash-*", "timeout-*", "oom-*", "slow-*")
 
 
 class Run(NamedTuple):
-    """What one reader's run came to."""
+    """Holds the results of one reader's run."""
 
     language: str
     inputs: int
@@ -35,7 +37,7 @@ class Run(NamedTuple):
 
 
 def run(language: str, seconds: int, folder: Path) -> Run:
-    """One reader, in a process of its own."""
+    """Run one reader in a process of its own, and return its results."""
     own = folder / language
     corpus, dictionary = write(language, own)
     for old in (each for pattern in (*_FOUND, "slowest") for each in own.glob(pattern)):
@@ -65,7 +67,7 @@ def run(language: str, seconds: int, folder: Path) -> Run:
 
 
 def table(runs: list[Run], seconds: int) -> str:
-    """Markdown."""
+    """Return the runs as a table in Markdown."""
     lines = [
         "| reader | inputs | per second | branches | slowest | found |",
         "|---|---:|---:|---:|---:|---|",

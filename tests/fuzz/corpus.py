@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a fuzzer starts from: every text of the tests and of the manual's pages, and the words in them."""
+"""Collects what a fuzzer starts from: every text of the tests and of the manual's pages, and the words in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RULES = (Rule("orders", 1000, 3), Rule("orders.eu", 2000, 1))
 
 
 def seeds(language: str) -> list[str]:
-    """Texts for one reader, each once: those meant for it, right and wrong, and some of the others'."""
+    """Return texts for one reader, each once: those meant for it, right and wrong, and some of the others'."""
     spelled = [spell(rule) for spell in SPELLINGS.values() for rule in _RULES]
     own = [text for text in spelled if detect(text) == language]
     own += [WRITERS[language](load_policies(text)).text for text in spelled]
@@ -37,12 +37,15 @@ def seeds(language: str) -> list[str]:
 
 
 def words(language: str) -> list[str]:
-    """The words of the seeds, as a dictionary for libFuzzer."""
+    """Return the words of the seeds, as a dictionary for libFuzzer."""
     return sorted({word for text in seeds(language) for word in _WORD.findall(text)})
 
 
 def write(language: str, folder: Path) -> tuple[Path, Path]:
-    """The corpus and the dictionary in a folder; what an earlier run found stays in the corpus."""
+    """Write the corpus and the dictionary into a folder, and return their paths.
+
+    What an earlier run found stays in the corpus.
+    """
     corpus, dictionary = folder / "corpus", folder / "words"
     corpus.mkdir(parents=True, exist_ok=True)
     for text in seeds(language):

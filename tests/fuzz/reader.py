@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One reader under atheris: `python -m tests.fuzz.reader LANGUAGE FOLDER [libFuzzer's options] CORPUS`.
+"""Runs one reader under atheris: `python -m tests.fuzz.reader LANGUAGE FOLDER [libFuzzer's options] CORPUS`.
 
 Whatever a text says, a reader answers with policies or with a PolicyError, and policies answer whatever they are
 asked: every F, any name, and our own language can write them down. An input that takes more than a second is kept
@@ -30,14 +30,14 @@ FAILURES = (0, 1, 2, 3, 7, 100, 10**9)
 
 
 class Harness:
-    """Calls of one reader. `slowest` is in seconds."""
+    """Calls one reader. `slowest` is in seconds."""
 
     def __init__(self, language: str, folder: Path) -> None:
         self._language, self._folder = language, folder
         self.slowest = 0.0
 
     def one(self, data: bytes) -> None:
-        """What libFuzzer calls; whatever is raised is a finding."""
+        """Read one input that libFuzzer made. Any exception is a finding."""
         text = data.decode("utf-8", "surrogateescape")
         strict = len(data) % 2 == 1
         began = time.perf_counter()
@@ -60,7 +60,7 @@ class Harness:
 
 
 def asked(policies: PolicyMap) -> None:
-    """Every question that a consumer asks of policies."""
+    """Ask policies every question that a consumer asks, and check the answers."""
     rng = random.Random(1)
     for name in (*NAMES, *(entry.pattern for entry in policies.entries[:10])):
         for kind in ("queue", "topic"):

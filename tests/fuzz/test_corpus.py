@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the fuzzers start from is worth starting from."""
+"""Checks that what the fuzzers start from is worth starting from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile messages, made from a seed, sent to real brokers and through everything that reads messages.
+"""Makes hostile messages from a seed, and sends them to real brokers and through everything that reads messages.
 
 `python -m tests.hostile --broker rabbitmq43 --seconds 3600` runs for long, `--seed N` makes one round again. A round
 (`rounds.py`) sends the same messages to a source and, as a control, to a queue that nobody consumes. An App or a

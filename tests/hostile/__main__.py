@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.hostile [--broker NAME …] [--seconds 60 | --rounds N] [--seed N] [--too-large]`.
+"""Runs rounds: `python -m tests.hostile [--broker NAME …] [--seconds 60 | --rounds N] [--seed N] [--too-large]`.
 
-Prints the seed of each round in which something was found, and at the end a line for each broker. With `--seed` and
-neither `--seconds` nor `--rounds` that one round is made again. The exit status is 1 if anything was found.
+The program prints the seed of each round in which something was found, and at the end a line for each broker. With
+`--seed` and neither `--seconds` nor `--rounds` that one round is made again. The exit status is 1 if anything was
+found.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _on(name: str, seed: int, most: int | None, seconds: float | None, messages:
 
 
 def limits_of(seed: int, too_large: bool) -> Limits:
-    """One round in forty has bodies as large as a broker takes."""
+    """Return the limits of a round: one round in forty has bodies as large as a broker takes."""
     return Limits(LARGEST if seed % 40 == 0 else 1 << 17, too_large)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ with pika: property lists and tables written by hand, as pika would never write them."""
+"""Tries RabbitMQ with pika: property lists and tables are written by hand, as pika would never write them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FITS = 110_000  # bytes of a table that can be copied with our headers beside it
 
 
 class Properties(pika.BasicProperties):
-    """A property list as bytes: goes out as it is, and comes in unread."""
+    """Holds a property list as bytes, which go out as they are, and come in unread."""
 
     wire = b""
 
@@ -59,7 +59,7 @@ def table(entries: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def value(rng: Random, depth: int = 0) -> bytes:
-    """A field of any type, at the ends of its range more often than not."""
+    """Return a field of any type, at the ends of its range more often than not."""
     whole = rng.choice((0, 1, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0xFFFFFFFFFFFFFFFF, rng.getrandbits(64)))
     eight = struct.pack(">Q", whole)
     times = (0, 1, 253402300799, 253402300800, 2**63 - 1, 2**63, 2**64 - 1, 2**31, 1_700_000_000)
@@ -92,7 +92,7 @@ def value(rng: Random, depth: int = 0) -> bytes:
 
 
 def nested(depth: int) -> bytes:
-    """A table in a table in a table."""
+    """Return a table in a table in a table."""
     found = b"V"
     for _ in range(depth):
         found = b"F" + table([(b"k", found)])
@@ -106,7 +106,7 @@ def name(rng: Random) -> bytes:
 
 
 def deaths(rng: Random) -> list[tuple[bytes, bytes]]:
-    """What brokers write, as a stranger writes it."""
+    """Return the headers that brokers write of dead letters, as a stranger writes them."""
     one = [
         (b"count", rng.choice((b"l" + b"\xff" * 8, string("many"), b"V"))),
         (b"reason", string(rng.choice(("expired", "rejected", "\x1b[2J", "")))),
@@ -125,7 +125,7 @@ def deaths(rng: Random) -> list[tuple[bytes, bytes]]:
 
 
 def parsed(wire: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    """The entries of the table of a property list, as they stand there."""
+    """Return the entries of the table of a property list, as they stand there."""
     flags = struct.unpack_from(">H", wire)[0]
     at = 2
     for bit in (15, 14):
@@ -147,7 +147,7 @@ def parsed(wire: bytes) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class Pika(Carrier):
-    """RabbitMQ over AMQP 0-9-1."""
+    """Carries messages to RabbitMQ over AMQP 0-9-1."""
 
     scheme = "rabbitmq"
     driver = "pika"
@@ -237,7 +237,10 @@ class Pika(Carrier):
         return Made(case, _property_list(rng, entries, bare=about == "bare"), body, names, about)
 
     def as_the_driver_reads(self, wire: bytes) -> object:
-        """Pika forgets how wide a number was, cuts fractions, and takes bytes that are UTF-8 for texts."""
+        """Return a header's value as pika reads it.
+
+        Pika forgets how wide a number was, cuts fractions, and takes bytes that are UTF-8 for texts.
+        """
         return _plain(pika.data.decode_value(wire, 0)[0])
 
     def readable(self, made: Made) -> bool:
@@ -306,7 +309,7 @@ class Pika(Carrier):
 
 
 def _plain(value: Any) -> str:
-    """Told alike, whatever class of number it is and in whatever order a table is."""
+    """Return a text that is the same whatever class of number a value is and in whatever order a table is."""
     if isinstance(value, dict):
         return repr(sorted((repr(key), _plain(item)) for key, item in value.items()))
     if isinstance(value, list):
@@ -315,7 +318,7 @@ def _plain(value: Any) -> str:
 
 
 def _forged(rng: Random, told: str) -> bytes:
-    """Mostly a text; a stranger may write any type."""
+    """Return the value of a forged header: mostly a text, but a stranger may write any type."""
     return string(told) if rng.random() < 0.8 else value(rng)
 
 

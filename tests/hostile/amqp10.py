@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis and RabbitMQ with proton: AMQP 1.0 messages written by hand, section by section."""
+"""Tries Artemis and RabbitMQ with proton: AMQP 1.0 messages are written by hand, section by section."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WIDTHS = {0x3: 0, 0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}  # 0x3: no t
 
 
 def sized(code: int, content: bytes) -> bytes:
-    """A value of variable width; `code` is that of the short form."""
+    """Return a value of variable width; `code` is that of the short form."""
     if len(content) < 256:
         return bytes((code, len(content))) + content
     return bytes((code + 0x10,)) + struct.pack(">I", len(content)) + content
@@ -47,7 +47,7 @@ def symbol(told: str) -> bytes:
 
 
 def compound(code: int, items: list[bytes]) -> bytes:
-    """A list (0xd0) or a map (0xd1) in its long form."""
+    """Return a list (0xd0) or a map (0xd1) in its long form."""
     content = struct.pack(">I", len(items)) + b"".join(items)
     return bytes((code,)) + struct.pack(">I", len(content)) + content
 
@@ -57,7 +57,7 @@ def section(code: int, told: bytes) -> bytes:
 
 
 def end_of(data: bytes, at: int) -> int:
-    """The offset behind the value that begins at `at`."""
+    """Return the offset behind the value that begins at `at`."""
     code = data[at]
     if code == 0:
         return end_of(data, end_of(data, at + 1))
@@ -69,7 +69,7 @@ def end_of(data: bytes, at: int) -> int:
 
 
 def value(rng: Random) -> bytes:
-    """A simple value of any type, at the ends of its range more often than not."""
+    """Return a simple value of any type, at the ends of its range more often than not."""
     eight = struct.pack(">Q", rng.choice((0, 1, 2**63 - 1, 2**63, 2**64 - 1, rng.getrandbits(64))))
     times = (0, 1, 253402300799999, 253402300800000, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 62135596800001)
     plain = (
@@ -92,7 +92,7 @@ def value(rng: Random) -> bytes:
 
 
 def rare(rng: Random) -> bytes:
-    """A value that application properties should not have: some brokers take it, others end the session."""
+    """Return a value that application properties should not have: some brokers take it, others end the session."""
     deep = b"\x45"
     for _ in range(rng.choice((2, 40, 300))):
         deep = compound(0xD0, [deep])
@@ -119,7 +119,7 @@ def name(rng: Random) -> str:
 
 
 def parsed(raw: bytes) -> Found:
-    """The application properties as they stand there, and what the body's sections hold."""
+    """Return the application properties as they stand there, and what the body's sections hold."""
     at, headers, body = 0, [], b""
     while at < len(raw):
         code = raw[at + 2]
@@ -168,7 +168,7 @@ class _Reader(proton.Handler):
 
 
 class Proton(Carrier):
-    """A broker over AMQP 1.0."""
+    """Carries messages to a broker over AMQP 1.0."""
 
     driver = "proton"
     null_annotations = True
@@ -286,14 +286,17 @@ class Proton(Carrier):
         return True
 
     def parked(self, row: Parked) -> Found:
-        """The limbo keeps the sections as they came: a body that is no data has no other form."""
+        """Return a parked message as the limbo keeps it.
+
+        The limbo keeps the sections as they came: a body that is no data has no other form.
+        """
         assert row.wire is not None
         return parsed(row.wire)
 
     # -- links
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """Of the management; once more on a new connection, as an idle one is ended by the broker."""
+        """Ask the management, and once more on a new connection, as the broker ends an idle one."""
         try:
             return question()
         except (proton.ProtonException, OSError):
@@ -351,7 +354,7 @@ class Proton(Carrier):
             thread.join(20)
 
     def _fresh(self) -> Any:
-        """The connection, or a new one where it has been idle: the broker may have ended it."""
+        """Return the connection, or a new one where it has been idle: the broker may have ended it."""
         if time.monotonic() - self._used > 10:
             self._drop()
         self._used = time.monotonic()
@@ -379,7 +382,7 @@ class Proton(Carrier):
 
 
 class _Consumer(MessagingHandler):
-    """A user's handler, as it is written in the driver's examples."""
+    """Consumes as a user's handler that is written like the driver's examples."""
 
     def __init__(self, carrier: Proton, address: str, handle: Handle) -> None:
         super().__init__(prefetch=50)
@@ -410,7 +413,7 @@ class _Consumer(MessagingHandler):
 
 
 class Artemis(Proton):
-    """Artemis; its queues are made, and counted, by its management."""
+    """Carries messages to Artemis, whose management makes, and counts, the queues."""
 
     scheme = "artemis"
 
@@ -433,7 +436,7 @@ class Artemis(Proton):
 
 
 class RabbitProton(Proton):
-    """RabbitMQ 4.3 over AMQP 1.0."""
+    """Carries messages to RabbitMQ 4.3 over AMQP 1.0."""
 
     scheme = "rabbitmq+proton"
     has_dropin = False  # it is refused there

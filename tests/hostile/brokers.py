@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The brokers that are tried, each with the driver that is tried on it."""
+"""Names the brokers that are tried, each with the driver that is tried on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROKERS: dict[str, tuple[str, str, type[Carrier]]] = {
 
 @contextlib.contextmanager
 def carrier_for(name: str) -> Iterator[Carrier]:
-    """A broker of one's own, and its carrier."""
+    """Run a broker of one's own, and yield its carrier."""
     kind, version, of = BROKERS[name]
     with _running(kind, version) as running:
         carrier = of(running)
@@ -36,7 +36,7 @@ def carrier_for(name: str) -> Iterator[Carrier]:
 
 
 def _running(kind: str, version: str) -> Broker:
-    """ActiveMQ is asked for the depth of its queues by a plugin, so it is always one of ours."""
+    """Return the broker to run: ActiveMQ is always one of ours, as a plugin is asked for the depth of its queues."""
     if kind != "activemq":
         return broker(kind, version=version)
     return broker(kind, version=version, plugins="<statisticsBrokerPlugin/>")

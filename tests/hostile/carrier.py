@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a round needs of a broker and its driver: messages made of bytes, sent raw, read raw, consumed by a drop-in."""
+"""Holds what a round needs of a broker and its driver.
+
+Messages are made of bytes, sent raw, read raw, and consumed by a drop-in.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ Handle = Callable[[bytes], None]  # given all of a message in which its case can
 
 @dataclass(frozen=True)
 class Made:
-    """A message before it is sent. `wire` is the carrier's own; `user` names the headers that are the user's."""
+    """Holds a message before it is sent.
+
+    `wire` is the carrier's own; `user` names the headers that are the user's.
+    """
 
     case: str
     wire: Any
@@ -32,7 +38,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Found:
-    """A message as a bare client reads it: names and values of headers as they stand on the wire."""
+    """Holds a message as a bare client reads it: names and values of headers as they stand on the wire."""
 
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...]
@@ -40,7 +46,7 @@ class Found:
 
     @property
     def case(self) -> str:
-        """Empty for a message that is none of ours, or has lost what it is known by."""
+        """Return the case of a message, or an empty text if the message is none of ours, or has lost its case."""
         seen = CASE.search(self.body) or next((c for _, v in self.headers if (c := CASE.search(v))), None)
         return seen[1].decode() if seen else ""
 
@@ -50,14 +56,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Limits:
-    """How hostile messages may be. `too_large`: also those whose headers cannot be copied."""
+    """Says how hostile messages may be. With `too_large` there are also those whose headers cannot be copied."""
 
     largest: int = 1 << 16
     too_large: bool = False
 
 
 class Carrier(ABC):
-    """One broker through one driver. Used by one thread."""
+    """Reaches one broker through one driver. Used by one thread."""
 
     scheme: str
     driver: str
@@ -73,51 +79,54 @@ class Carrier(ABC):
 
     @abstractmethod
     def make(self, queue: str, rng: Random) -> None:
-        """Declare it, of a kind that `rng` chooses."""
+        """Declare a queue, of a kind that `rng` chooses."""
 
     @abstractmethod
     def delete(self, queue: str) -> None: ...
 
     @abstractmethod
     def message(self, rng: Random, case: str, limits: Limits) -> Made:
-        """Make a hostile one. `case` is in its body, or in a header, or in both."""
+        """Make a hostile message. `case` is in its body, or in a header, or in both."""
 
     @abstractmethod
     def healthy(self, case: str) -> Made: ...
 
     @abstractmethod
     def send(self, queue: str, made: Made) -> str:
-        """Send and wait for the broker's word. What it said instead of yes; empty: it has it."""
+        """Send a message, and wait for the broker's answer.
+
+        The returned text is what the broker said instead of yes; it is empty if the broker has the message.
+        """
 
     @abstractmethod
     def take(self, queue: str) -> list[Found]:
-        """All that is there, removed."""
+        """Take all messages of a queue, and return them."""
 
     @abstractmethod
     def depth(self, queue: str) -> int: ...
 
     @abstractmethod
     def readable(self, made: Made) -> bool:
-        """Whether the bare driver can read it: a drop-in is not given what its driver already fails on."""
+        """Return whether the bare driver can read a message: a drop-in is not given what its driver fails on."""
 
     def parked(self, row: Parked) -> Found:
         """Return a parked message as a bare client will read it once it is published."""
         return Found(row.out.body, ())
 
     def as_the_driver_reads(self, wire: bytes) -> object:
-        """A header's value, as far as a drop-in can keep it: it has what the driver has read, and no more."""
+        """Return a header's value, as far as a drop-in can keep it: it has what the driver has read, and no more."""
         return wire
 
     @abstractmethod
     def dropin(self, queue: str, handle: Handle, options: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """The driver's own consumer with a drop-in around its callback, as long as the context lasts."""
+        """Run the driver's own consumer with a drop-in around its callback, as long as the context lasts."""
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 def body_for(rng: Random, case: str, largest: int) -> bytes:
-    """Bytes with the case at their begin; sometimes text, sometimes as much as the broker takes."""
+    """Return bytes with the case at their begin; sometimes text, sometimes as much as the broker takes."""
     mark = f"case={case};".encode()
     size = rng.choice((0, 0, 10, 1000, 1000, 70_000, largest)) if rng.random() < 0.5 else rng.randrange(2000)
     size = min(size, max(0, largest - len(mark)))
@@ -136,7 +145,7 @@ def body_for(rng: Random, case: str, largest: int) -> bytes:
 def fitting(
     entries: list[tuple[N, bytes]], most: int, size: Callable[[tuple[N, bytes]], int], kept: N
 ) -> list[tuple[N, bytes]]:
-    """As many of the headers as have room in `most` bytes; the one that is named `kept` in any case."""
+    """Return as many of the headers as have room in `most` bytes; the one that is named `kept` in any case."""
     left = most - sum(size(entry) for entry in entries if entry[0] == kept)
     found = []
     for entry in entries:

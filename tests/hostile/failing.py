@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile handler raises."""
+"""Raises what a hostile handler raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.hostile.texts import ESCAPES, secret, telling, text
 
 
 class MuteError(Exception):
-    """Cannot be told."""
+    """Cannot be turned into a text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -21,7 +21,7 @@ class MuteError(Exception):
 
 
 class StrangeError(Exception):
-    """Tells itself as something else than a text."""
+    """Turns itself into something else than a text."""
 
     def __str__(self) -> Any:
         return 7

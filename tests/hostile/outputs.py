@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is written while a round runs, and what is wrong with it: log, output of commands, journal, threads that end."""
+"""Finds what is wrong with what is written while a round runs: log, output of commands, journal, threads that end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEPT_IN = re.compile(r"which is in (\S+)")
 
 
 def faults_in(place: str, text: str) -> list[str]:
-    """Secrets, and what a terminal would obey."""
+    """Return the secrets in a text, and what a terminal would obey."""
     found = []
     if SECRET in text:
         at = text.index(SECRET)
@@ -37,7 +37,7 @@ def faults_in(place: str, text: str) -> list[str]:
 class Listener(logging.Handler):
     """Looks at each line of the log as a user's own handler would print it, and at threads that end by an exception.
 
-    A context manager: it listens inside.
+    The listener is a context manager: it listens inside.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _Stream(io.TextIOWrapper):
 
 
 def command(*words: str) -> tuple[int, str, list[str]]:
-    """Run a command line in this process: its exit code, stdout, and what is wrong with what it wrote."""
+    """Run a command line in this process; return its exit code, its output, and what is wrong with that output."""
     out, err = _Stream(), _Stream()  # as strict as a terminal's: half a surrogate cannot be written
     began = time.monotonic()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -121,7 +121,10 @@ def _no_json(word: str) -> None:
 
 
 def journal_faults(folder: Path) -> tuple[int, list[str]]:
-    """How many lines a journal has, and what is wrong with them: by the standard library, and by the lake's reader."""
+    """Return how many lines a journal has, and what is wrong with them.
+
+    The lines are read by the standard library, and by the lake's reader.
+    """
     count, found = 0, []
     for segment in sorted(folder.rglob("*.jsonl*")):
         data = segment.read_bytes()

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One round: hostile messages from one seed, through a consumer, the commands, the journal and the drain's rows."""
+"""Runs one round of hostile messages from one seed.
+
+The messages go through a consumer, the commands, the journal and the drain's rows.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ READ = (
 
 @dataclass
 class Round:
-    """What one round did, and what it found."""
+    """Tells what one round did, and what it found."""
 
     seed: int
     face: str
@@ -54,7 +57,7 @@ class Round:
 
 
 class Handler:
-    """What the consumer calls: fails for hostile messages, but for those in `spared`, and notes what it saw."""
+    """Fails for hostile messages, but for those in `spared`, and notes what it saw. The consumer calls it."""
 
     def __init__(self, seed: int, spared: set[str], last: str) -> None:
         self._seed, self._spared, self._last = seed, spared, last
@@ -75,7 +78,7 @@ class Handler:
         fail(Random(f"{self._seed}/{case}/{self.calls[case]}"))
 
     def delivery(self, delivery: Delivery) -> None:
-        """The same for an App: reads all that a handler may read."""
+        """Do the same for an App: read all that a handler may read."""
         seen = delivery.body
         for name in READ:
             try:
@@ -88,7 +91,7 @@ class Handler:
 
 
 def run(carrier: Carrier, seed: int, limits: Limits, messages: int = MESSAGES) -> Round:
-    """Make the round of a seed. Queues are made for it, and deleted."""
+    """Make the round of a seed. Queues are made for the round, and deleted."""
     rng = Random(seed)
     face = rng.choice(("app", "app", "schedule", "park", "dropin", "dropin"))
     if face == "dropin" and not carrier.has_dropin:
@@ -193,7 +196,7 @@ def _consumer(
 
 
 def _wait(true: Callable[[], bool], seconds: float) -> None:
-    """Until it is true, or the time is over: what is missing then is told by what looks for it."""
+    """Wait until `true()` holds, or the time is over: later checks tell what is missing then."""
     end = time.monotonic() + seconds
     while not true() and time.monotonic() < end:
         time.sleep(0.1)
@@ -211,7 +214,10 @@ def _look_at_letters(
     handler: Handler,
     listener: Listener,
 ) -> None:
-    """Each message was handled, is a dead letter, or still at the broker with a line in the log; replay brings back."""
+    """Check that each message was handled, is a dead letter, or is still at the broker with a line in the log.
+
+    A replay brings the dead letters back.
+    """
     for words in (("list",), ("list", "--json"), ("show", "--limit", "100"), ("show", "--json", "--limit", "100")):
         code, _, found = command("dead", *words, carrier.url, queues["dead"])
         done.faults += found
@@ -250,7 +256,7 @@ def _look_at_letters(
 
 
 def _differences(made: Made, was: Found, now: Found, reads: Callable[[bytes], object]) -> list[str]:
-    """In the body, and in the user's own headers."""
+    """Return the differences in the body, and in the user's own headers."""
     found = []
     if was.body != now.body:
         found.append(f"{made.case} ({made.about}): the body of {len(was.body)} bytes came out as {len(now.body)}")
@@ -276,7 +282,7 @@ def _look_into_limbo(
 ) -> None:
     """Check that each message was handled, is parked, or was rejected and is a dead letter.
 
-    One that cannot be copied is held, and the broker has it again.
+    A message that cannot be copied is held, and the broker has it again.
     """
     for words in (("list",), ("list", "--json"), ("show", "--limit", "100"), ("show", "--json", "--limit", "100")):
         code, _, found = command("limbo", *words, limbo)
@@ -304,10 +310,10 @@ def _parked(limbo: str) -> int:
 def _look_at_strangers(
     carrier: Carrier, rng: Random, done: Round, queues: dict[str, str], sent: dict[str, Made]
 ) -> None:
-    """The messages as they were sent, taken for dead letters: looked at, made rows of, replayed.
+    """Take the messages as they were sent for dead letters: look at them, make rows of them, and replay them.
 
-    They go into a queue of their own. In the control's Artemis has seen their duplicate ids, and would drop them; those
-    of them that have one id in common it has dropped there before.
+    The messages go into a queue of their own. In the control's queue Artemis has seen their duplicate ids, and would
+    drop them; the messages that have one id in common it has dropped there before.
     """
     queue, there = queues["strangers"], 0
     for made in sent.values():
@@ -329,7 +335,7 @@ def _look_at_strangers(
 
 
 def _rows_of(carrier: Carrier, queue: str) -> list[str]:
-    """The part of a drain that reads letters, without Spark."""
+    """Run the part of a drain that reads letters, without Spark, and return what is wrong with it."""
     found: list[str] = []
     with BrokerClient(adapter_for(carrier.url)) as client:
         letters = client.browse(Destination(queue), 1000)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ with stomp.py: frames written by hand on a plain socket."""
+"""Tries ActiveMQ with stomp.py: frames are written by hand on a plain socket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def word(rng: Random) -> bytes:
 
 
 class Wire:
-    """A STOMP connection of bytes; what comes without being asked for is kept in `frames`."""
+    """Speaks STOMP in bytes; what comes without being asked for is kept in `frames`."""
 
     def __init__(self, broker: Any) -> None:
         self._socket = socket.create_connection((broker.host, broker.port), timeout=10)
@@ -55,7 +55,10 @@ class Wire:
             raise
 
     def say(self, command: bytes, lines: list[bytes], body: bytes = b"") -> str:
-        """Send, wait for the receipt; what an ERROR or the end of the connection says instead."""
+        """Send a frame and wait for its receipt; return what an ERROR says instead, or an empty text.
+
+        Raises ConnectionError at the end of the connection.
+        """
         receipt = b"w%d" % next(self._numbers)
         head = b"\n".join([command, *lines, b"receipt:" + receipt])
         self._socket.sendall(head + b"\n\n" + body + b"\0")
@@ -68,7 +71,7 @@ class Wire:
             self.frames.append(frame)
 
     def next(self, seconds: float) -> tuple[bytes, Headers, bytes]:
-        """The next frame. TimeoutError, ConnectionError."""
+        """Return the next frame. Raises TimeoutError or ConnectionError."""
         end = time.monotonic() + seconds
         while True:
             self._buffer = self._buffer.lstrip(b"\n")
@@ -98,7 +101,7 @@ class Wire:
 
 
 class Stomp(Carrier):
-    """ActiveMQ."""
+    """Carries messages to ActiveMQ."""
 
     scheme = "activemq"
     driver = "stomp.py"
@@ -264,7 +267,7 @@ class Stomp(Carrier):
 
 
 class _Listener(stomp.ConnectionListener):
-    """A user's listener."""
+    """Handles messages as a user's listener."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

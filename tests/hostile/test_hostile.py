@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The short form of the fuzzer: some fixed seeds on brokers. `make fuzz-messages` runs it for long, on Artemis too."""
+"""Tests the short form of the fuzzer: some fixed seeds on brokers.
+
+`make fuzz-messages` runs the fuzzer for long, on Artemis too.
+"""
 
 from __future__ import annotations
 

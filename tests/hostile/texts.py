@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Texts, times and numbers that break readers; secrets in the forms that are promised to be hidden."""
+"""Holds texts, times and numbers that break readers, and secrets in the forms that are promised to be hidden."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ IDS = {"redeliver_original_message_id", "redeliver_lineage", "redeliver_copy_id"
 
 
 def secret(rng: Random) -> str:
-    """A new secret, alike for no two calls."""
+    """Return a new secret, alike for no two calls."""
     return f"{SECRET}{rng.getrandbits(48):012x}"
 
 
 def telling(rng: Random) -> str:
-    """A text that gives a secret away in a form that is promised to be hidden."""
+    """Return a text that gives a secret away in a form that is promised to be hidden."""
     word = secret(rng)
     forms = (
         f"password={word}",
@@ -148,18 +148,18 @@ def telling(rng: Random) -> str:
 
 
 def text(rng: Random) -> str:
-    """One of the texts, or several in a row; one in six gives a secret away."""
+    """Return one of the texts, or several in a row; one in six gives a secret away."""
     if rng.random() < 1 / 6:
         return telling(rng)
     return " ".join(rng.choice(TEXTS) for _ in range(rng.choice((1, 1, 1, 2, 3))))
 
 
 def word(rng: Random) -> str:
-    """A text without a secret, for ids: logs and journals show those as they are."""
+    """Return a text without a secret, for ids: logs and journals show those as they are."""
     return rng.choice(TEXTS)
 
 
 def forged(rng: Random) -> dict[str, str]:
-    """Some headers that only redeliver-mw should write."""
+    """Return some headers that only redeliver-mw should write."""
     names = rng.sample(sorted(FORGED), rng.choice((1, 2, 5, len(FORGED))))
     return {name: rng.choice(FORGED[name]) for name in names}

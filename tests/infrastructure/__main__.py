@@ -1,9 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.infrastructure [--cluster NAME]… [--fault NAME]… [--json FILE] [--markdown FILE]`.
+"""Plays each fault on each cluster and prints a table.
 
-Plays each fault on each cluster and prints a table. Exit 1 if a message was lost that the broker did not drop itself,
-if one did not come to its end, or if a consumer did not consume again in time.
+Usage: `python -m tests.infrastructure [--cluster NAME]… [--fault NAME]… [--json FILE] [--markdown FILE]`.
+
+The exit status is 1 if a message was lost that the broker did not drop itself, if one did not come to its end, or if a
+consumer did not consume again in time.
 """
 
 from __future__ import annotations

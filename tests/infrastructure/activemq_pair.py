@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two ActiveMQ Classic on loopback with one store: whoever has the lock on its file serves."""
+"""Runs two ActiveMQ Classic on loopback with one store: the one that has the lock on the store's file serves."""
 
 from __future__ import annotations
 

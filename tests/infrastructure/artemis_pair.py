@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A primary and a backup of Artemis on loopback, over a shared store or by replication."""
+"""Runs a primary and a backup of Artemis on loopback, over a shared store or by replication."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the harness sees of several nodes that together are one broker."""
+"""Describes what the harness sees of several nodes that together are one broker."""
 
 from __future__ import annotations
 

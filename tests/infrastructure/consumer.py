@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer under faults: `python -m tests.infrastructure.consumer WAY URL QUEUE LOG [LIMBO]`.
+"""Consumes under faults: `python -m tests.infrastructure.consumer WAY URL QUEUE LOG [LIMBO]`.
 
 WAY is `app`, `app-scheduling` (every delay by a copy), `app-parking` (every delay in LIMBO), `drop-in`, or `bare`: the
 driver by itself, which accepts whatever it was given, whether the handler failed or not.

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What befalls a cluster. Each fault is a function that strikes, waits, and puts right what it did.
+"""Holds the faults of a cluster. Each fault is a function that strikes, waits, and puts right what it did.
 
-It returns a moment on the machine's monotonic clock: what is sent later and confirmed shows that the broker is back.
-That is right after the blow, where nothing is confirmed until then; after the repair, where something may be.
+The function returns a moment on the machine's monotonic clock: what is sent later and confirmed shows that the broker
+is back. The moment is right after the blow where nothing is confirmed until the broker is back, and after the repair
+where something may be confirmed before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which clusters there are, which faults befall each, and which consumers are looked at."""
+"""Says which clusters there are, which faults befall each, and which consumers are looked at."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.infrastructure.scene import Way
 
 @dataclass(frozen=True)
 class Plan:
-    """One cluster. Its consumers are under each fault together, each with a queue of its own."""
+    """Describes one cluster. Its consumers run together under each fault, each with a queue of its own."""
 
     make: Callable[[], Cluster]
     faults: Sequence[Fault]

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A producer with confirms, by each broker's plain driver: what was confirmed is known, and since when.
+"""Publishes with confirms, by each broker's plain driver, and knows what was confirmed, and since when.
 
-No message is sent a second time, so that whatever is handled twice was not the producer's doing.
+No message is sent a second time, so that a message that is handled twice was not the producer's doing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Three RabbitMQ nodes on loopback, as one cluster with its own port mapper."""
+"""Runs three RabbitMQ nodes on loopback, as one cluster with its own port mapper."""
 
 from __future__ import annotations
 

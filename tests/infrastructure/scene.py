@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One fault on one cluster, several consumers at once, each with a queue and a producer of its own; and the account."""
+"""Plays one fault on one cluster for several consumers at once, and gives an account of all their messages.
+
+Each consumer has a queue and a producer of its own.
+"""
 
 from __future__ import annotations
 

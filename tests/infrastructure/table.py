@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rows as a table for people, and what is wrong with them."""
+"""Shows the rows as a table for people, and tells what is wrong with them."""
 
 from __future__ import annotations
 

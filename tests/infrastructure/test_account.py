@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The account itself: does it see what is lost, left, handled twice or dead-lettered twice?"""
+"""Tests the account itself: it sees what is lost, left, handled twice or dead-lettered twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every fault on every cluster and pair, with every consumer: `make infrastructure-tests`, and in `make test-all`."""
+"""Plays every fault on every cluster and pair, with every consumer.
+
+`make infrastructure-tests` runs these tests, and so does `make test-all`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The short form, in `make test`: one cluster or pair of each broker, under what befalls it most often."""
+"""Plays the short form, in `make test`: one cluster or pair of each broker, under what befalls it most often."""
 
 from __future__ import annotations
 

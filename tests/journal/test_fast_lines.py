@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Short ways, to a line of the journal and to what a message is known by: the same as the long ones."""
+"""Compares the short ways to a journal line and to a message's key with the long ones: they give the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""journal_healthy="counts": what went well at once is counted, all else told as ever."""
+"""Tests journal_healthy="counts": an attempt that went well at once is counted, all others are told as ever."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLAN = SourcePlan(
 def consume(
     folder: Path, healthy: Healthy, policy: RedeliveryPolicy = POLICY, messages: int = 20
 ) -> list[AttemptRecord]:
-    """Each fifth message fails once. What a hook was told."""
+    """Handle messages of which each fifth fails once, and return the records that a hook was told."""
     told: list[AttemptRecord] = []
     app = App("memory://", policy=policy, journal=folder, journal_healthy=healthy)
     app.on_attempt(told.append)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal against real files, real processes, real kills and a disk that is really full."""
+"""Tests the journal against real files, real processes, real kills and a disk that is really full."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def names(directory: Path, pattern: str) -> list[str]:
 
 
 def child(program: str, *arguments: object) -> subprocess.Popen[str]:
-    """A process that knows `make` and `Journal`; it says what it says on stdout."""
+    """Start a Python process that knows `make` and `Journal`, and whose stdin and stdout are pipes."""
     head = "import os, sys\nfrom redeliver_mw.journal import Journal\nfrom tests.journal.test_journal import make\n"
     command = [sys.executable, "-c", head + program, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -370,7 +370,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_lines_up_to_its_last_flush(t
 
 
 def orphan(directory: Path, content: bytes, host: str = "here", pid: int = 4_000_000) -> Path:
-    """What a dead process leaves: no pid goes so high."""
+    """Write the segment that a dead process leaves, and return its path. No pid goes as high as this one."""
     path = directory / f"_seg-{host}-{pid}-0123456789ab.000001.jsonl.open"
     path.write_bytes(content)
     return path

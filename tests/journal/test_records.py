@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A journal line is a promise to whoever reads it years later."""
+"""A journal line is a promise to anybody who reads it years later."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to be parked, and a look at the tables from outside."""
+"""Makes messages to be parked, and looks at the tables from outside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERS = Destination("orders")
 
 
 def message(n: int = 0, *, target: Destination = ORDERS, **more: Any) -> Outgoing:
-    """A retry copy as `copies` makes them, in short; numbered."""
+    """Return a short form of a retry copy as `copies` makes it, with the number `n`."""
     headers = {
         "customer": f"c{n}",
         "redeliver_failures": "3",
@@ -38,18 +38,18 @@ def parkings(numbers: Iterable[int], due: float) -> list[Parking]:
 
 
 def limbo(url: str, clock: ManualClock, **more: Any) -> Limbo:
-    """One that is not open yet; several of them on one URL are as several programs."""
+    """Return a limbo that is not open yet; several limbos on one URL are as several programs."""
     given: dict[str, Any] = {"app": "shop", "broker": "mq:5672", "host": "east", "busy_timeout": 0.2, "clock": clock}
     return Limbo(url, **(given | more))
 
 
 def crash(store: Limbo) -> None:
-    """The program is gone: its connection with it, and nothing was given back."""
+    """Close the connection of the store, as if its program were gone: nothing is given back."""
     store._db.close()
 
 
 def sql(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """As somebody types it into the database, from outside."""
+    """Run a statement as somebody types it into the database, from outside, and return the rows."""
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     try:
         with engine.begin() as connection:

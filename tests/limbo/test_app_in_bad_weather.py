@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App whose limbo fails under it: its source pauses, nothing is settled, it is said once, and it heals by itself.
+"""Tests an App whose limbo fails: its source pauses, nothing is settled, one line is logged, and it recovers by itself.
 
 The databases and what happens to them are real; the broker is in memory, and the clock is moved by hand.
 """
@@ -36,7 +36,7 @@ TRIED = 10.0  # seconds in which whoever is refused has been so three times
 
 
 class Weather(ABC):
-    """What happens to a database, and that it is over. `says` is in what is logged then."""
+    """Begins some trouble with a database, and ends it. What is logged about the trouble contains `says`."""
 
     says: str
     url: str
@@ -55,7 +55,7 @@ class Weather(ABC):
 
 
 class Locked(Weather):
-    """Another program has begun to write, and does not come to an end."""
+    """Locks the database as another program does that has begun to write, and does not come to an end."""
 
     says = "another program holds it locked"
     readable = True
@@ -70,7 +70,7 @@ class Locked(Weather):
 
 
 class Full(Weather):
-    """The disk is full of other things."""
+    """Fills the disk with other things."""
 
     says = "disk"
     readable = True
@@ -84,7 +84,7 @@ class Full(Weather):
 
 
 class Moved(Weather):
-    """Its folder is called something else for a while."""
+    """Renames the folder of the database for a while."""
 
     says = "moved or deleted"
 
@@ -97,7 +97,7 @@ class Moved(Weather):
 
 
 class Restored(Weather):
-    """It is deleted, and somebody puts back a copy that was made before."""
+    """Deletes the database, and puts back a copy that was made before."""
 
     says = "moved or deleted"
 
@@ -114,7 +114,7 @@ class Restored(Weather):
 
 
 class Damaged(Restored):
-    """Its pages are written over, and somebody puts back a copy."""
+    """Writes over the pages of the database, and puts back a copy."""
 
     says = "no SQLite database"
 
@@ -130,7 +130,7 @@ class OnPostgres(Weather):
 
 
 class Killed(OnPostgres):
-    """The server is killed, and started again."""
+    """Kills the server, and starts it again."""
 
     says = "limbo"
 
@@ -142,7 +142,7 @@ class Killed(OnPostgres):
 
 
 class ReadOnly(OnPostgres):
-    """What a server says that has become another one's copy."""
+    """Makes the server answer as a server does that has become another one's copy."""
 
     says = "may not be written to"
     readable = True
@@ -163,7 +163,7 @@ class ReadOnly(OnPostgres):
         until(lambda: self._is() == word, 10, "the server does not read its settings again")
 
     def _is(self) -> str:
-        """What a new connection is told: by then the server has told all others, too."""
+        """Return the setting as a new connection is told it: by then the server has told all other connections, too."""
         import psycopg
 
         with psycopg.connect(self.server.dsn("postgres")) as connection:
@@ -191,7 +191,7 @@ def weather(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Weather]
 
 
 class Shop:
-    """An App that parks each message whose handler fails, once; `send` and `advance` are `test`'s."""
+    """Runs an App that parks each message whose handler fails, once. `send` and `advance` are those of `test`."""
 
     def __init__(self, url: str, *, crash_safe: bool = False) -> None:
         self.done: Counter[bytes] = Counter()
@@ -223,7 +223,7 @@ class Shop:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for a lock."""
+    """Let no program wait long for a lock."""
     monkeypatch.setattr(service, "Limbo", functools.partial(Limbo, busy_timeout=0.02))
     monkeypatch.setattr(store, "LedgerStore", functools.partial(store.LedgerStore, busy_timeout=0.02))
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may publish what is parked, when programs die, sleep and come back. Time is moved by hand."""
+"""Tests who may publish what is parked, when programs die, sleep and come back. Time is moved by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An operator's session: with `redeliver limbo`, and with the database's own program, while the app runs."""
+"""Plays an operator's session: with `redeliver limbo`, and with the database's own program, while the App runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.limbo.messages import count, message
 
 
 def type_in(url: str, statement: str) -> str:
-    """What the database's own program prints."""
+    """Return what the database's own program prints for a statement."""
     program = "sqlite3" if url.startswith("sqlite") else "psql"
     if not shutil.which(program):
         not_to_be_had(f"the program {program} is not installed. Install sqlite3 and postgresql-client")

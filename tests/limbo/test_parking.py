@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App that parks what rests long: on the memory broker, a real database file, and a clock moved by hand."""
+"""Tests an App that parks for long delays, on the memory broker, a real database file, and a clock moved by hand."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parked(folder: Path) -> int:
 
 
 def refused(folder: Path, failing: FailingHandler, retry: int | None, times: int, seconds: float) -> TestApp:
-    """An App with a message in limbo that its target has refused so often, and time has gone on since."""
+    """Return an App with a message in limbo that its target has refused `times` times, after `seconds` have passed."""
     app = app_of(folder, failing, RedeliveryPolicy(2, [3600.0], "queue:dead"), delay="park", limbo_delivery_retry=retry)
     faults = Faults()
     failing.test = TestApp(app, faults=faults)
@@ -108,7 +108,7 @@ def test_under_auto_short_delays_are_held_and_long_ones_parked_if_the_broker_can
 def test_a_message_that_its_target_refuses_limbo_delivery_retry_times_stays_in_limbo(
     retry: int | None, tmp_path: Path
 ) -> None:
-    """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise; an App, for three days."""
+    """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise; an App tries for three days."""
     with refused(tmp_path, FailingHandler(), retry, 100, 100 * 3600.0):
         pass
     assert sql(tmp_path, "SELECT delivery_count - 1 FROM dms_limbo_msg") == [(retry or 84,)]
@@ -153,7 +153,7 @@ def test_what_a_full_target_refuses_goes_by_itself_when_there_is_room(
 
 
 def test_a_repair_by_sql_is_seen_when_time_moves_on(tmp_path: Path) -> None:
-    """What the manual of Patch Bay says: `UPDATE dms_limbo_msg SET delivery_count=1`."""
+    """The repair is the one in the manual of Patch Bay: `UPDATE dms_limbo_msg SET delivery_count=1`."""
     with refused(tmp_path, FailingHandler(), 2, 2, 10 * 3600.0) as test:
         assert parked(tmp_path) == 1
         sql(tmp_path, "UPDATE dms_limbo_msg SET delivery_count=1")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parking, what is due, what becomes of it: on SQLite and on PostgreSQL."""
+"""Tests what is parked, what is due, and what becomes of it, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_next_due_is_that_of_the_first_that_is_not_handed_out(url: str) -> None:
 
 
 def test_five_publishes_are_tried_then_it_stays_until_somebody_sets_the_count_back(url: str) -> None:
-    """Vector P4, in the words of the original's manual."""
+    """This is vector P4, in the words of the original's manual."""
     clock = ManualClock()
     with limbo(url, clock, retry=5) as store:
         store.park([Parking(message(1), clock.now().wall)])
@@ -209,7 +209,7 @@ def test_those_given_up_do_not_stand_before_the_others(url: str) -> None:
 
 
 def test_two_destinations_get_a_message_each(url: str) -> None:
-    """Vector P3."""
+    """This is vector P3."""
     clock = ManualClock()
     targets = [Destination("OrderAlarm"), Destination("prices", "topic", "audit")]
     with limbo(url, clock) as store:

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""No database, a damaged, full, locked, read-only or deleted one: an error with its cure, nothing half-written."""
+"""Tests a database that is absent, damaged, full, locked, read-only or deleted.
+
+Each gives an error with its cure, and leaves nothing half-written.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def refusal(url: str) -> RedeliverError:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root may write everywhere; for a while it is somebody who may not."""
+    """Let root, who may write everywhere, be for a while a user who may not."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
@@ -50,7 +53,7 @@ def as_nobody() -> Iterator[None]:
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """No file of this process grows beyond `size` bytes: what a full disk is to SQLite."""
+    """Let no file of this process grow beyond `size` bytes, which is to SQLite what a full disk is."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))

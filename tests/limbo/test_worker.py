@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The limbo's thread: parks in batches, hands out what is due, waits for nobody, and goes on after trouble."""
+"""Tests the limbo's thread: it parks in batches, hands out what is due, waits for nobody, and goes on after trouble."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.limbo.messages import count, limbo, message, sql
 
 
 class WorkerBench:
-    """A worker with a clock moved by hand, what was parked with it, and what it answered."""
+    """Holds a worker with a clock moved by hand, the parked messages that it published, and its answers."""
 
     def __init__(self, url: str, **more: Any) -> None:
         self.url, self.clock = url, ManualClock()
@@ -198,7 +198,7 @@ def test_who_publishes_and_raises_stops_nothing(file: Path, caplog: pytest.LogCa
 
 
 def test_as_a_thread_it_parks_publishes_and_stops(url: str) -> None:
-    """The real clocks: nothing here waits longer than it must."""
+    """The clocks are the real ones: nothing here waits longer than it must."""
     store = Limbo(url, app="shop").open()
     done = threading.Semaphore(0)
     answered = threading.Semaphore(0)
@@ -223,7 +223,7 @@ def test_as_a_thread_it_parks_publishes_and_stops(url: str) -> None:
 
 
 def test_messages_are_parked_in_the_order_in_which_they_were_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that after an end by force no place in the line of a key is there without those in front of it."""
+    """After an end by force, no place in the line of a key is there without those in front of it."""
     monkeypatch.setattr("redeliver_mw.limbo.worker.BATCH", 1)
     worker = LimboWorker(Limbo(f"sqlite:///{file}", app="shop").open(), lambda row: None)
     worker.start()

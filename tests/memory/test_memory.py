@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The memory broker's own verbs, against what was seen live on the brokers that it plays."""
+"""Compares the memory broker's own verbs with what was seen live on the brokers that it plays."""
 
 from __future__ import annotations
 

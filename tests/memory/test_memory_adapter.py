@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The memory adapter: its rules, its faults, its two ways of keeping time."""
+"""Tests the memory adapter: its rules, its faults, its two ways of keeping time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS, DEAD = Destination("orders"), Destination("dlq.orders")
 
 
 class Recorder:
-    """A sink that notes what it is told."""
+    """Notes what it is told, as a sink."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -49,7 +49,7 @@ class Recorder:
 
 
 class Bench:
-    """A broker driven by hand, an adapter on it, and what it told."""
+    """Holds a broker driven by hand, an adapter on it, and what the adapter told."""
 
     def __init__(self, personality: str = "rabbitmq", prefetch: int = 10) -> None:
         self.clock, self.faults, self.sink = ManualClock(), Faults(), Recorder()
@@ -63,7 +63,7 @@ class Bench:
         self.broker.run_until_idle()
 
     def send(self, *bodies: bytes) -> list[Delivery]:
-        """Deliver these; answers what arrived because of it."""
+        """Deliver these bodies, and return the deliveries that arrived because of them."""
         before = len(self.sink.deliveries)
         for body in bodies:
             self.broker.send(ORDERS, body)
@@ -645,7 +645,7 @@ def test_on_the_real_clock_one_thread_delivers_answers_and_keeps_time(personalit
 
 
 def settled_threads() -> list[threading.Thread]:
-    """The threads that are left once a closing one had its last instruction."""
+    """Return the threads that are left once each closing thread has had its last instruction."""
     for thread in threading.enumerate():
         if thread.name.startswith("redeliver-memory"):
             thread.join(1.0)

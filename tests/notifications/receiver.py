@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A webhook: an HTTP server that keeps what it gets, checks each signature, and fails where a test wants it to."""
+"""Receives webhooks: an HTTP server keeps what it gets, checks each signature, and fails where a test wants it to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What begins an outage, what joins it and what ends it, for one process and for several with one state."""
+"""Tests what begins an outage, what joins it and what ends it, for one process and for several with one state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULES = GroupingRules(quiet_us=300 * S, gather_us=2 * S)
 
 
 class Process:
-    """One of several processes that share a text, which stands for their store."""
+    """Is one of several processes that share a text, which stands for their store."""
 
     def __init__(self, shared: list[str], name: str = "a1") -> None:
         self._shared, self._ids = shared, (f"{name}-{n}" for n in itertools.count(1))

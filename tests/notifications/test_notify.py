@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Apps and drop-in wrappers that notify: of what, when, and that no message is affected by it."""
+"""Tests Apps and drop-in wrappers that notify: of what, when, and that no message is affected by it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def handle(delivery: Delivery) -> None:
 
 
 def notifying(notify: Any, **options: Any) -> TestApp:
-    """A started App on a broker in memory, whose clock is moved by hand."""
+    """Return a started App on a broker in memory, whose clock is moved by hand."""
     faults = options.pop("faults", None)
     made = App("memory://", app_name="shop", notify=notify, log_failures=False, **({"policy": POLICY} | options))
     made.handler("orders")(handle)

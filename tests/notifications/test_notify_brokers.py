@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App on a real broker whose database is away for a while: one notification, and another when it is over."""
+"""Runs an App on a real broker whose database is away for a while: it notifies, and again when the outage is over."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that share a store: one notification for all of them, also while some of them die, or the store is away."""
+"""Tests processes that share a store: all send one notification, also while some die, or the store is away."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def handle(delivery: Delivery) -> None:
 
 @contextmanager
 def process(url: str, got: list[Notification], **options: Any) -> Iterator[TestApp]:
-    """A process of an App, as far as its notifications are concerned: each has a connection to the store."""
+    """Yield a process of an App, as far as its notifications are concerned.
+
+    Each process has a connection to the store.
+    """
     notify = Notify(got.append, quiet=20.0)
     app = App("memory://", app_name="shop", operations=url, notify=notify, log_failures=False, **options)
     app.handler("orders")(handle)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A store on each kind of database."""
+"""Opens a store on each kind of database."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from redeliver_mw.operations import Store
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """An empty store, open, on each kind of database in turn."""
+    """Yield an empty store, open, on each kind of database in turn."""
     with Store(url) as made:
         yield made
 
 
 @pytest.fixture
 def file_store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store in an SQLite file."""
+    """Yield an empty store in an SQLite file."""
     with Store(f"sqlite:///{tmp_path}/store.db") as made:
         yield made

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of ours on a real broker, moved into a store, and what a replay has sent back."""
+"""Moves dead letters of ours on a real broker into a store, and looks at what a replay has sent back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pipeline.letters import OURS
 
 
 def letters_of(dlq: str, source: str, bodies: Iterable[bytes], **headers: str) -> list[Outgoing]:
-    """Dead letters of ours that were consumed from `source`, with ids of their own."""
+    """Return dead letters of ours that were consumed from `source`, with ids of their own."""
     return [
         Outgoing(
             Destination(dlq),
@@ -65,5 +65,5 @@ def fill(broker: Broker, store: Store, source: str, bodies: Iterable[bytes], *, 
 
 
 def arrived(broker: Broker, source: str) -> list[Delivery]:
-    """Every message of a queue, off it, in order."""
+    """Take every message off a queue, and return them in order."""
     return take(broker, source)

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A command, such as `redeliver dead collect`, that kills itself at a line picked by chance.
+"""Lets a command, such as `redeliver dead collect`, kill itself at a line picked by chance.
 
-`site` writes a sitecustomize module, which Python imports by itself where its folder is on the path. Which line of
-which of the KILL_FILES, and the how manieth time, is settled by KILL_SEED when the process starts. KILL_SURE names a
-function, as FILE:NAME, that the process certainly calls KILL_SURE_OFTEN times: it does not live longer than that.
+`site` writes a sitecustomize module, which Python imports by itself where its folder is on the path. When the process
+starts, KILL_SEED settles the line, which of the KILL_FILES it is in, and at which of its runs the process ends.
+KILL_SURE names a function, as FILE:NAME, that the process certainly calls KILL_SURE_OFTEN times: the process does not
+live longer than that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A replay of a store as far as an App sees it: an operation whose letters were sent, and the headers of a message."""
+"""Makes a replay of a store as far as an App sees it: an operation whose letters were sent, and a message's headers."""
 
 from __future__ import annotations
 

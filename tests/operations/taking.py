@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Letters as pika hands them out, put into a store without a broker."""
+"""Puts letters, as pika hands them out, into a store without a broker."""
 
 from __future__ import annotations
 

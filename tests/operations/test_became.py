@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What became of the messages of a replay: as an App writes it, as collected letters show it, and with time."""
+"""Tests what became of the messages of a replay: as an App writes it, as collected letters show it, and with time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBER = 6
 
 @pytest.fixture
 def replay(store: Store) -> str:
-    """The id of a replay that has sent all but the last of its letters."""
+    """Return the id of a replay that has sent all but the last of its letters."""
     put(store, *(letter(b"%d" % n, {"redeliver_lineage": f"L{n}"}, copy_id=f"copy-{n}") for n in range(NUMBER)))
     planned = plan_operation(store, "replay", Selection(), options={"settles_within_s": 60})
     operation = take_operation(store, planned.operation_id)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies as lines: JSON that is laid out anew and changed in nothing, text, and hex."""
+"""Shows bodies as lines: JSON that is laid out anew and changed in nothing, text, and hex."""
 
 from __future__ import annotations
 

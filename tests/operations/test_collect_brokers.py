@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of real brokers moved into the store: all of them, once, exactly, whatever is killed on the way."""
+"""Moves dead letters of real brokers into the store: all of them, once, exactly, whatever is killed on the way."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ KILLS = 3
 
 @pytest.fixture(params=THREE)
 def each(request: pytest.FixtureRequest) -> Broker:
-    """One of each kind."""
+    """Return a broker of each kind in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture
 def dlq(request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has."""
+    """Return the name of a queue that no other test has."""
     return f"dlq.{abs(hash(request.node.nodeid)):x}"
 
 

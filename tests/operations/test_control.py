@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Wishes of operators, and reports of processes, in the store: what is kept, refused, and audited."""
+"""Tests the wishes of operators and the reports of processes in the store: what is kept, refused, and audited."""
 
 from __future__ import annotations
 

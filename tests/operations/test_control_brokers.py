@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Apps on real brokers that operators pause, resume and give an open breaker: nothing is lost, nothing runs twice."""
+"""Tests Apps on real brokers that operators pause, resume and give an open breaker: nothing is lost or run twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A letter as a text for an editor: what is not changed stays as it is, to the last byte."""
+"""Edits a letter as a text: what is not changed stays as it is, to the last byte."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.pipeline.letters import letter
 
 
 class Bench:
-    """A store with letters that are opened."""
+    """Puts letters into a store, and opens them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -131,7 +131,7 @@ def test_any_letter_goes_through_the_text_unchanged(body: bytes, headers: dict[s
 
 
 class _Row:
-    """What an editor needs to know of a letter in the store."""
+    """Has what an editor needs to know of a letter in the store."""
 
     dl_id, digest, broker, queue, source, problem = "copy", "0" * 64, "host", "dlq", "queue:orders", ""
     content_type = message_key = message_id = reason = error_type = fingerprint = None

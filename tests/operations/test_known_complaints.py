@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What users of other consoles for dead letters complain of, and the tests that it does not happen here.
+"""Lists what users of other consoles for dead letters complain of, and the tests that none of it happens here.
 
 `COMPLAINTS` names for each complaint the tests that guard against it, in this file and in others. Two complaints are
 about pages alone, and have no test here: links that lose a filter, of which the part without a page is below, and pages
@@ -99,7 +99,7 @@ SAME = "the producer's id"
 
 @pytest.fixture
 def source(request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has."""
+    """Return the name of a queue that no other test has."""
     return f"orders.{abs(hash(request.node.nodeid)):x}"
 
 

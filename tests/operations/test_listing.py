@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pages, groups, counts and single letters of a store, against what the letters say."""
+"""Compares the pages, groups, counts and single letters of a store with what the letters say."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBER = 137
 
 
 def died(number: int) -> datetime:
-    """Three letters have the same time, so that a page ends among equals."""
+    """Return when a letter was dead-lettered: three letters have the same time, so that a page ends among equals."""
     return BEGAN + timedelta(hours=number // 3)
 
 
@@ -47,7 +47,7 @@ def numbered(number: int) -> Delivery:
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    """A store with letters in an order that is not that of their deaths."""
+    """Return a store with letters in another order than that in which they were dead-lettered."""
     order = list(range(NUMBER))
     random.Random(1).shuffle(order)
     put(store, *map(numbered, order))

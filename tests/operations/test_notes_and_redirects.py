@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on letters and groups, and redirects that never lead in a circle."""
+"""Tests notes on letters and groups, and redirects that never lead in a circle."""
 
 from __future__ import annotations
 

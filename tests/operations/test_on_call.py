@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An outage from its beginning to the audit, as the operator sees it: once by the command line, once by the HTTP API.
+"""An operator sees an outage from its beginning to the audit: once by the command line, once by the HTTP API.
 
 An App in a process of its own handles orders with the help of a warehouse, which is away as long as a file exists. One
 letter of another failure is there before, so that the failure of the outage is a new group among older ones.
@@ -65,7 +65,7 @@ def on_order(delivery):
 
 @dataclass
 class Shop:
-    """An App that runs, its queues, and the switch of the outage."""
+    """Holds an App that runs, its queues, and the switch of the outage."""
 
     folder: Path
     store_url: str
@@ -128,7 +128,7 @@ class Shop:
         return Counter(re.findall(r"(?m)^handled (.*)$", self.running.out))
 
     def check_end(self) -> None:
-        """Nothing is left anywhere, and each order was handled once; end the App."""
+        """Check that nothing is left anywhere and that each order was handled once, and end the App."""
         assert (self.session.depth(self.queue), self.session.depth(self.dlq)) == (0, 0)
         with Store(self.store_url) as store:
             assert counts(store) == {"replayed": FAILED, "archived": 1}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What became of replayed messages, as an App writes it into a store that is there, away, or back again."""
+"""Tests what became of replayed messages, as an App writes it into a store that is there, away, or back again."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_the_oldest_outcomes_are_dropped_when_too_many_wait_and_this_is_said_onc
 
 
 def test_a_store_that_is_locked_blocks_no_message_and_no_wish(file_store: Store, tmp_path: Path) -> None:
-    """With threads: another program holds the lock for writing, while messages are handled and a wish is read."""
+    """The App has threads: another program holds the lock for writing while messages are handled and a wish is read."""
     file = tmp_path / "store.db"
     replay = sent(file_store, *(f"l{n}" for n in range(50)))
     broker = MemoryBroker("rabbitmq")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App that is linked to a store, on a broker in memory with a hand-driven clock: it obeys operators."""
+"""Tests an App that is linked to a store, on a broker in memory with a hand-driven clock: the App obeys operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BREAKER = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=30.0, max_o
 
 
 class Shop:
-    """An App with a store, and an operator who controls it."""
+    """Handles messages of an App with a store, and sends the App an operator's wishes."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -108,7 +108,7 @@ def test_a_paused_source_hands_out_nothing_within_two_seconds_until_it_is_resume
 def test_what_was_not_begun_goes_back_uncounted_and_a_held_message_keeps_its_count(
     file_shop: Shop, personality: str
 ) -> None:
-    """Where the broker takes it back without counting; ActiveMQ's STOMP does not, so there it is kept."""
+    """The broker takes the message back without counting; ActiveMQ's STOMP does not, so there the message is kept."""
     shop, kept = file_shop, personality == "activemq"
     with shop.app(personality, breaker=None, delay="hold") as test:
         shop.away = True

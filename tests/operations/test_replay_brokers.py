@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters sent back from the store to real brokers: each once, where it came from, whatever goes wrong."""
+"""Sends dead letters back from the store to real brokers: each once, where it came from, whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ THREE = ["rabbitmq43", "artemis244", "activemq63"]
 
 @pytest.fixture(params=THREE)
 def each(request: pytest.FixtureRequest) -> Broker:
-    """One of each kind."""
+    """Return a broker of each kind in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture
 def source(request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has."""
+    """Return the name of a queue that no other test has."""
     return f"orders.{abs(hash(request.node.nodeid)):x}"
 
 

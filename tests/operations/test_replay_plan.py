@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which letters a replay from the store means, where they would go, and what cannot be asked for. No broker."""
+"""Tests which letters a replay means, where they would go, and what cannot be asked for. No broker is needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ from tests.pipeline.letters import letter
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    """Three letters of orders, one of bills, one that nobody knows, and one that was consumed from its own queue."""
+    """Return a store with six letters.
+
+    Three letters are of orders, one is of bills, one is of a source that nobody knows, and one was consumed from its
+    own queue.
+    """
     own = {"redeliver_original_destination": "bills", "redeliver_failures_for": "bills"}
     put(
         store,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The outages that processes share: of several writers one is first, and which failures are known."""
+"""Tests the outages that processes share: which of several writers is first, and which failures are known."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ def test_a_letter_that_came_back_is_in_doubt_again(store: Store) -> None:
 def test_whatever_dies_no_letter_is_missing_and_only_batches_of_the_dead_are_there_twice(
     file_store: Store, seed: int
 ) -> None:
-    """A queue and consumers that die at each moment, made by chance."""
+    """The queue, and the moments when its consumers die, are made by chance."""
     chance = random.Random(seed)
     kinds = ["copy", "id", "bare"]
     queue = [(kinds[chance.randrange(3)], n, False) for n in range(60)]
@@ -367,7 +367,7 @@ def test_doubts_about_an_empty_queue_are_forgotten_unless_another_operation_runs
 def test_doubts_of_an_operation_that_was_just_ended_by_somebody_else_stay_until_it_is_silent(
     store: Store, state: OperationState
 ) -> None:
-    """Its last batch may still be in hand."""
+    """The last batch of the operation may still be in hand."""
     own, ended = (put(store, letter(b"%d" % n, message_id=f"m{n}"), sure=False) for n in range(2))
     end_operation(store, ended._operation, state)
     with store.writing() as connection:

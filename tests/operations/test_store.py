@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the store is, who may read it, and what is said of a database that cannot be one."""
+"""Tests where the store is, who may read it, and what is said of a database that cannot be one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Letters are exported to lines and imported again, bit for bit and once; and what is said of lines that are wrong."""
+"""Exports letters to lines and imports them again, bit for bit and once; and tests what is said of wrong lines."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def everything(store: Store) -> list[Any]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Any:
-    """Another store, which is empty."""
+    """Yield another store, which is empty."""
     with Store(f"sqlite:///{tmp_path}/other.db") as made:
         yield made
 

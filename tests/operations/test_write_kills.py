@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`kill -9` of discard and import at lines picked by chance: no letter is lost, and none is there twice."""
+"""Kills discard and import with `kill -9` at lines picked by chance: no letter is lost, and none is there twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spark for the tests of the pipeline: one local session, started when the first test asks for it."""
+"""Provides Spark for the tests of the pipeline: one local session, started when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["postgres"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for Spark is marked `spark`."""
+    """Mark each test that asks for Spark with `spark`."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
@@ -29,10 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session on two cores of this machine.
+    """Yield a session on two cores of this machine.
 
-    Its plans are interpreted, because compiling each of them takes a third of the time of tests with few rows. Tests
-    that start a process of their own, as the quarter and the start's last page do, have Spark as it comes.
+    The session's plans are interpreted, because compiling each of them takes a third of the time of tests with few
+    rows. Tests that start a process of their own, as the quarter and the start's last page do, have Spark as it comes.
     """
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     started = session("local[2]", interpreted)
@@ -42,5 +42,5 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A lake with nothing in it."""
+    """Return a lake with nothing in it."""
     return Lake(tmp_path / "lake", create=True)

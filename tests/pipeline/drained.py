@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the table `dead_letters`, put into a lake as a drain leaves them."""
+"""Puts rows of the table `dead_letters` into a lake as a drain leaves them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY = 86_400_000_000
 
 
 def letter(dl_id: str, **given: Any) -> dict[str, Any]:
-    """A letter that can be sent back to the queue orders; `given` are other values for its columns."""
+    """Return a letter that can be sent back to the queue orders; `given` are other values for its columns."""
     body = given.get("body", b'{"order":1}')
     row: dict[str, Any] = (
         dict.fromkeys(LETTERS.names)
@@ -57,7 +57,7 @@ def letter(dl_id: str, **given: Any) -> dict[str, Any]:
 
 
 def put(lake: Lake, rows: Iterable[Mapping[str, Any]]) -> None:
-    """One more run of a drain, with these letters."""
+    """Add one more run of a drain, with these letters."""
     base = current(lake.files)
     run = run_after(base.head.generation)
     writer = DayWriter(lake.root, run, 0, LETTERS, table=TABLE, by="dead_us")

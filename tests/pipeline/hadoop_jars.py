@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's S3 client, hadoop-aws of Spark's own Hadoop, by Maven into the cache folder of the brokers.
+"""Fetches Spark's S3 client, hadoop-aws of Spark's own Hadoop, by Maven into the cache folder of the brokers.
 
-Its pom asks for all of Amazon's SDK in one jar of half a gigabyte. These are the parts that it uses here, in the
-versions of Hadoop's own parent pom.
+The client's pom asks for all of Amazon's SDK in one jar of half a gigabyte. The jars here are the parts that the client
+uses in these tests, in the versions of Hadoop's own parent pom.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def hadoop_version() -> str:
-    """The version of the Hadoop that Spark brings."""
+    """Return the version of the Hadoop that Spark brings."""
     jars = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     return next(found[1] for jar in jars if (found := re.fullmatch(r"hadoop-client-api-(.+)\.jar", jar.name)))
 
 
 def s3_client() -> list[Path]:
-    """The jars; the first call fetches them (about 20 MB)."""
+    """Return the client's jars; the first call fetches them (about 20 MB)."""
     version = hadoop_version()
     final = _install.cache_folder() / f"hadoop-aws-{version}-1"
     if not final.is_dir():

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A writer that publishes runs of one file each, without Spark; as a program for test_head.
+"""Publishes runs of one file each, without Spark; test_head runs this module as a program.
 
-`python head_writer.py PLACE ENDPOINT race RUNS` publishes as many, beginning anew when another was faster, and prints
-each that it has published. `… kill STEP` publishes one, and kills itself before its step of this number.
+`python head_writer.py PLACE ENDPOINT race RUNS` publishes as many runs, beginning anew when another writer was faster,
+and prints each run that it has published. `… kill STEP` publishes one run, and kills itself before its step of this
+number.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def begin(files: Files, base: snapshots.Snapshot) -> Manifest:
 
 
 def publish_one(files: Files) -> str:
-    """Publish a run as a job does it; the run's name."""
+    """Publish a run as a job does it, and return the run's name."""
     base = snapshots.current(files)
     snapshots.remove_dead(files, base)
     manifest = begin(files, base)
@@ -49,7 +50,10 @@ def publish_one(files: Files) -> str:
 
 
 def die_before(step: int) -> None:
-    """Kill this process before its step of this number: a file that is opened, renamed, removed, locked; a request."""
+    """Kill this process before its step of this number.
+
+    A step is a file that is opened, renamed, removed or locked, or a request.
+    """
     left = [step]
 
     def count() -> None:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records as a journal might hold them: one at will, a history at will, and journals that hypothesis writes.
+"""Makes records as a journal might hold them: one at will, a history at will, and journals that hypothesis writes.
 
-These are worse than what brokers do: counts that are forgotten, cut off, or begin at two thousand; clocks that
+The journals are worse than what brokers do: counts that are forgotten, cut off, or begin at two thousand; clocks that
 jump; equal times; copies of a message in two queues; verdicts without a run; names in any script.
 """
 
@@ -69,7 +69,7 @@ PLAIN: Row = {
 
 
 def row(at_s: float = 0.0, outcome: str = "accepted", /, **fields: Any) -> Row:
-    """A record of `outcome`, so many seconds after START; a failure has an error and says itself when it was."""
+    """Return a record of `outcome`, so many seconds after START; a failure has an error and says itself when it was."""
     ts_us = START + round(at_s * SECOND)
     given: Row = dict.fromkeys(SCHEMA) | PLAIN | {"ts_us": ts_us, "record_id": f"r-{next(_ids):06d}"}
     if outcome not in ("accepted", "released"):
@@ -79,12 +79,12 @@ def row(at_s: float = 0.0, outcome: str = "accepted", /, **fields: Any) -> Row:
 
 
 def history(*attempts: tuple[float, str], **fields: Any) -> list[Row]:
-    """Records of one message: the first attempt is numbered 1, the next 2, and so on."""
+    """Return the records of one message: the first attempt is numbered 1, the next 2, and so on."""
     return [row(at, outcome, **{"delivery_count": n, **fields}) for n, (at, outcome) in enumerate(attempts, 1)]
 
 
 def write(rows: Iterable[Row], folder: Path) -> str:
-    """A Parquet file with these rows and their days, as a lake has them; its path."""
+    """Write a Parquet file with these rows and their days, as a lake has them, and return its path."""
     dated = [one | {"dt": (EPOCH + timedelta(microseconds=one["ts_us"])).date()} for one in rows]
     path = folder / f"events-{next(_ids)}.parquet"
     pq.write_table(pa.Table.from_pylist(dated, schema=_TABLE), path)
@@ -92,7 +92,7 @@ def write(rows: Iterable[Row], folder: Path) -> str:
 
 
 def events(spark: SparkSession, rows: Iterable[Row], folder: Path) -> DataFrame:
-    """The rows as a lake's `events`."""
+    """Return the rows as a lake's `events`."""
     return spark.read.schema(EVENTS_WITH_DAY).parquet(write(rows, folder))
 
 
@@ -133,14 +133,14 @@ _ENDS = [
 
 @dataclass(frozen=True)
 class Journal:
-    """Made of a seed, which is all that hypothesis has to draw, and to show."""
+    """Makes its rows of a seed and a number of messages, which are all that hypothesis has to draw, and to show."""
 
     seed: int
     messages: int
 
     @property
     def rows(self) -> list[Row]:
-        """Histories of all sorts, and a crowd of messages that are tried at one time: a storm, or nearly one."""
+        """Return histories of all sorts, and a crowd of messages that are tried at one time: a storm, or nearly one."""
         rng = Random(self.seed)
         rows = [one for number in range(self.messages) for one in _message(rng, number)]
         crowd, from_us, number = rng.randint(0, 60), START + _start(rng), rng.choice([1, 2, 3])
@@ -157,7 +157,7 @@ def journals(messages: int = 200) -> st.SearchStrategy[Journal]:
 
 
 def _message(rng: Random, number: int) -> list[Row]:
-    """All records of one message: of some generations, and sometimes of a second queue."""
+    """Return all records of one message: of some generations, and sometimes of a second queue."""
     key, queues = f"{rng.choice(_NAMES)}-{number}", rng.sample(_NAMES, 2 if rng.random() < 0.2 else 1)
     first, last = rng.choice([(0, 0), (0, 0), (0, 0), (0, 1), (0, 2), (1, 1), (1, 2)])
     start_us, rows = START + _start(rng), list[Row]()
@@ -170,7 +170,7 @@ def _message(rng: Random, number: int) -> list[Row]:
 
 
 def _start(rng: Random) -> int:
-    """Anywhere in three days, within microseconds of midnight, or, mostly, all in the same minutes."""
+    """Draw a time anywhere in three days, within microseconds of midnight, or, half of the time, in the first 90 s."""
     anywhere, midnight = rng.randint(0, 3 * DAY), rng.randint(0, 3) * DAY + rng.randint(-3, 3)
     return rng.choice([anywhere, midnight, rng.randint(0, 90 * SECOND), rng.randint(0, 90 * SECOND)])
 

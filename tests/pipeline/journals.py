@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Journals for the tests: records made of a number, and folders with segments of them."""
+"""Makes journals for the tests: records made of a number, and folders with segments of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = "0123456789ab"
 
 
 def record(number: int, **changes: Any) -> AttemptRecord:
-    """The record of an attempt a second; every third failed."""
+    """Return the record of an attempt, one for each second; every third attempt failed."""
     at, failed = START_US + number * SECOND, number % 3 == 0
     values: dict[str, Any] = {
         "record_id": f"{RUN}-{number}",
@@ -68,7 +68,7 @@ def lines(numbers: Iterable[int], **changes: Any) -> list[bytes]:
 
 
 def segment(folder: Path, content: bytes | Sequence[bytes], name: str = "", *, packed: bool = False) -> Path:
-    """Writes a finished segment, under the next free name unless one is given."""
+    """Write a finished segment, under the next free name unless a name is given, and return its path."""
     folder.mkdir(exist_ok=True)
     name = name or f"seg-web-1-4711-{RUN}.{len(list(folder.iterdir())) + 1:06d}.jsonl"
     path = folder / (name + (".gz" if packed else ""))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts staged letters into the table and forgets old ones, without Spark or a broker; as a program for test_s3_letters.
+"""Puts staged letters into the table and forgets old ones, as a program for test_s3_letters, without Spark or a broker.
 
 `python letter_writer.py PLACE forget|gather STEP` kills itself before its request of this number. Credentials come from
 the environment.

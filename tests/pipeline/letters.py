@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters as pika hands them out, without a broker; and what a drain stages of them."""
+"""Makes dead letters as pika hands them out, without a broker, and what a drain stages of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def letter(
     message_id: str | None = None,
     **properties: Any,
 ) -> Delivery:
-    """A delivery as a channel brings it. With a `copy_id` it is a letter of ours."""
+    """Return a delivery as a channel brings it; with a `copy_id` the delivery is a dead letter of ours."""
     own = OURS | {"redeliver_copy_id": copy_id} if copy_id else {}
     made = RawProperties.of(headers={**own, **(headers or {})}, message_id=message_id, **properties)
     method = Basic.Deliver(delivery_tag=1, redelivered=redelivered, exchange="", routing_key=DLQ.name)
@@ -69,7 +69,7 @@ def written(store: LetterStore, generation: int, letters: Sequence[Delivery]) ->
 
 
 class Task:
-    """A task's hand: what it stages, and of how many batches it is sure."""
+    """Stages batches as a task of a drain does, and says of which batches the task is sure."""
 
     def __init__(self, lake: Lake, name: str = "run", *, owner: str = "lake", number: int = 0) -> None:
         folder = STAGING if owner == "lake" else LOOKED
@@ -83,7 +83,7 @@ class Task:
 
 
 def table(lake: Lake, columns: str = "dl_id") -> list[tuple[Any, ...]]:
-    """What the manifests say is in the table, in order."""
+    """Return the rows that the manifests say are in the table, in order."""
     files = [lake.files.url(file.path) for one in read_all(lake.files) for file in one.files]
     if not files:
         return []
@@ -91,7 +91,7 @@ def table(lake: Lake, columns: str = "dl_id") -> list[tuple[Any, ...]]:
 
 
 def gathered(lake: Lake, seen_empty: str = "") -> tuple[int, int]:
-    """Letters that are new, and letters that were there."""
+    """Gather what is staged, and return how many letters are new, and how many were in the table before."""
     with lake.locked("dead_letters"):
         done = gather(lake, seen_empty=seen_empty)
     return (done.letters, done.again) if done else (0, 0)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lakes of many runs, with real records in small files, written without a Spark job for each run.
+"""Writes lakes of many runs, with real records in small files, without a Spark job for each run.
 
-As a program it optimizes a lake, and kills itself before its step of a given number:
+As a program this module optimizes a lake, and kills itself before its step of a given number:
 `python -m tests.pipeline.many_runs LAKE STEP`.
 """
 
@@ -29,7 +29,7 @@ SMALL = 64 << 10  # a size of large files for tests: a day of a few hundred reco
 
 
 def rows_of(numbers: Iterable[int]) -> pa.Table:
-    """Records as the compaction writes them; `journals.record` says what is in each."""
+    """Return records as the compaction writes them; `journals.record` says what is in each."""
     records = [record(number) for number in numbers]
     return pa.table([[getattr(one, name) for one in records] for name in ARROW.names], schema=ARROW)
 
@@ -39,7 +39,7 @@ def segment_of(run: int) -> SegmentEntry:
 
 
 def add_run(lake: Lake, base: snapshots.Snapshot, number: int, rows: pa.Table) -> Manifest:
-    """Write one run of a compaction: its files, and what it says of them; nothing leads to them."""
+    """Write the files of one run of a compaction, and return its manifest; nothing in the lake leads to them yet."""
     run = run_after(base.head.generation)
     writer = DayWriter(lake.root, run, 0, ARROW)
     writer.add(rows)
@@ -51,7 +51,10 @@ def add_run(lake: Lake, base: snapshots.Snapshot, number: int, rows: pa.Table) -
 
 
 def publish_run(lake: Lake, number: int, numbers: Iterable[int], *, removal: bool = True) -> str:
-    """Publish one run as a compaction does, with these records. Without `removal` files of dead runs stay."""
+    """Publish one run as a compaction does, with these records, and return its name.
+
+    Without `removal` files of dead runs stay.
+    """
     base = snapshots.current(lake.files)
     if removal:
         snapshots.remove_dead(lake.files, base)
@@ -64,7 +67,7 @@ def publish_run(lake: Lake, number: int, numbers: Iterable[int], *, removal: boo
 
 
 def ids(lake: Lake) -> list[str]:
-    """The ids of all records that count, in order."""
+    """Return the ids of all records that count, in order."""
     found: list[str] = []
     for manifest in lake.manifests():
         for file in manifest.files:
@@ -76,12 +79,12 @@ def ids(lake: Lake) -> list[str]:
 
 
 def segments(lake: Lake) -> list[tuple[str, SegmentEntry]]:
-    """The segments that the lake has read."""
+    """Return the segments that the lake has read, in the order of their names."""
     return sorted(segment_lists.entries(lake.files, lake.manifests()), key=lambda one: one[1].name)
 
 
 def everything(files: Files, folder: str = "") -> Iterator[str]:
-    """All files of a lake."""
+    """Yield the paths of all files of a lake."""
     for entry in files.entries(folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
         if entry.is_folder:

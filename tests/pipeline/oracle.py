@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The marts once more, as DuckDB queries over the same Parquet: written from docs/marts.md, in other shapes.
+"""Computes the marts once more, with DuckDB queries over the same Parquet, written from docs/marts.md in other shapes.
 
-Where Spark aggregates, this numbers the records of each history and looks them up in lists; where Spark skips, this
-does not; the storms of windows are walked through in Python.
+Where Spark aggregates, this module numbers the records of each history and looks them up in lists. Where Spark skips
+records, this module does not. The storms of windows are walked through in Python.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ GROUP BY ALL
 
 
 class Oracle:
-    """What the marts of a Parquet file have to say."""
+    """Computes what the marts of a Parquet file have to say."""
 
     def __init__(self, events: str) -> None:
         self._db = duckdb.connect()
@@ -251,7 +251,7 @@ class Oracle:
         return self._rows(QUERIES[name])
 
     def storms(self, begin: tuple[int, float], end: tuple[int, float]) -> Rows:
-        """`begin` and `end`: retries and amplification."""
+        """Return the windows with their states; `begin` and `end` are each a number of retries and an amplification."""
         found = {(one["destination"], one["window"]): one for one in self._rows(_WINDOWS)}
         storms, raging = list[dict[str, Any]](), dict[str, int]()  # destination: its last window of a storm
         for (destination, window), one in sorted(found.items()):

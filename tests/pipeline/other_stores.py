@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Object stores of others on this machine: Adobe's S3Mock by Maven, s3rver and Microsoft's Azurite by npm.
+"""Starts object stores of others on this machine: Adobe's S3Mock by Maven, s3rver and Microsoft's Azurite by npm.
 
-They go into the cache folder of the brokers. S3Mock looks at a condition and writes in two steps, as moto does, where a
-store does both in one; so a proxy before it lets puts come one at a time. Its second port, which nothing here uses,
-listens on every address: none of its settings changes that.
+The stores are kept in the cache folder of the brokers. S3Mock looks at a condition and writes in two steps, as moto
+does, where a store does both in one; so a proxy before S3Mock lets puts come one at a time. S3Mock's second port, which
+nothing here uses, listens on every address: no setting of S3Mock changes that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NODE = "Install Node.js with npm"
 
 @contextmanager
 def s3mock() -> Iterator[str]:
-    """The URL of a running S3Mock."""
+    """Yield the URL of a running S3Mock."""
     final = _install.cache_folder() / f"s3mock-{S3MOCK}"
     jar = final / f"s3mock-{S3MOCK}-exec.jar"
     with _install.only_one(final.name):
@@ -56,7 +56,7 @@ def s3mock() -> Iterator[str]:
 
 @contextmanager
 def s3rver(folder: Path) -> Iterator[str]:
-    """The URL of a running s3rver, which keeps its objects in `folder`."""
+    """Yield the URL of a running s3rver, which keeps its objects in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     place, port = _npm("s3rver", S3RVER), _free()
     script = place / "node_modules/s3rver/bin/s3rver.js"
@@ -67,7 +67,7 @@ def s3rver(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def azurite(folder: Path) -> Iterator[str]:
-    """The URL of the blob service of a running Azurite, which keeps its objects in `folder`."""
+    """Yield the URL of the blob service of a running Azurite, which keeps its objects in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     place, port = _npm("azurite", AZURITE), _free()
     script = place / "node_modules/azurite/dist/src/blob/main.js"

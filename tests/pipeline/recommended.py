@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Is the recommended policy better? A month that the back-test has seen, and a further one that it has not.
+"""Measures whether a policy that the back-test recommends is better, in a month that the back-test has not seen.
 
     python -m tests.pipeline.recommended [--seeds 20] [--messages 5000] [--processes 2] [--by-lot]
 
-For each seed a service is drawn: how many messages fail, how fast they heal, how often all of them do for a while, and
-how many never heal. A month of it runs in the real middleware, on the broker in memory with a clock moved by hand,
-under a policy as people have them; one message in ten goes another way, in an arm. Out of the journal the back-test
-recommends a policy for one objective. Then a further month with other messages runs twice, under the old policy and
-under the new one. Printed is what was foretold of both, what came, and by how much what the objective holds to today's
-level has grown at most. Exit code 1 if fewer than nine in ten are better.
+For each seed a service is drawn: how many messages fail, how fast they recover, how often all of them fail for a while,
+and how many never recover. A month of the service runs in the real middleware, on the broker in memory with a clock
+moved by hand, under a policy as people have them; one message in ten goes another way, in an arm. Out of the journal
+the back-test recommends a policy for one objective. Then a further month with other messages runs twice, under the old
+policy and under the new one. The program prints what was predicted of both, what came, and by how much what the
+objective holds to today's level has grown at most. The exit code is 1 if fewer than nine seeds in ten are better.
 
-`--by-lot` also runs that month under one of the policies that the search looked at, drawn by lot: how much better than
-luck the back-test is.
+`--by-lot` also runs the further month under one of the policies that the search looked at, drawn by lot, which shows
+how much better than luck the back-test is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DLQ: Final = "queue:dlq.$"
 
 
 class Case(NamedTuple):
-    """A policy as people have them, the arm beside it, and what they would like to have less of."""
+    """Holds a policy as people have them, the arm beside it, and the objective: what people would like less of."""
 
     objective: str
     policy: RedeliveryPolicy
@@ -79,20 +79,20 @@ CASES: Final = (
 
 
 class Busy(Exception):
-    """Heals by itself."""
+    """Says that the message recovers by itself."""
 
 
 class Down(Exception):
-    """Heals with the outage."""
+    """Says that the message recovers with the outage."""
 
 
 class Broken(Exception):
-    """Never heals."""
+    """Says that the message never recovers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a seed draws: shares of all messages, seconds, and outages a month."""
+    """Holds what a seed draws: shares of all messages, seconds, and outages a month."""
 
     busy: float
     median: float
@@ -115,7 +115,7 @@ class Service:
 
 
 class Month:
-    """The messages of a month, and the handler that they meet. The same name is the same month."""
+    """Draws the messages of a month and the handler that they meet; the same name gives the same month."""
 
     def __init__(self, service: Service, messages: int, name: str) -> None:
         rng = random.Random(name)
@@ -134,7 +134,7 @@ class Month:
         return Busy, 0.0
 
     def handle(self, number: int, now: float) -> None:
-        """What the handler does with a message."""
+        """Handle a message: raise its error until it recovers, and `Down` during an outage."""
         if any(begin <= now < end for begin, end in self._outages):
             raise Down("nobody answers")
         error, until = self._heals[number]
@@ -143,7 +143,7 @@ class Month:
 
 
 def run(month: Month, policy: RedeliveryPolicy, folder: Path) -> list[AttemptRecord]:
-    """The month in the real middleware, until the last message has come to its end; its journal."""
+    """Run the month in the real middleware until the last message has come to its end, and return its journal."""
     app = App("memory://?personality=artemis", policy=policy, journal=folder, app_name="recommended")
     test = TestApp(app)
     begin = test.clock.now().mono
@@ -166,7 +166,7 @@ def run(month: Month, policy: RedeliveryPolicy, folder: Path) -> list[AttemptRec
 
 
 class Fate(NamedTuple):
-    """What became of a message that failed; times in microseconds."""
+    """Holds what became of a message that failed; times are in microseconds."""
 
     failures: list[AttemptRecord]
     success: AttemptRecord | None
@@ -177,7 +177,7 @@ class Fate(NamedTuple):
 
 
 def fates(records: Iterable[AttemptRecord]) -> list[Fate]:
-    """Of each message that failed at least once."""
+    """Return the fate of each message that failed at least once."""
     by_key: defaultdict[str, list[AttemptRecord]] = defaultdict(list)
     for record in records:
         by_key[record.message_key].append(record)
@@ -191,7 +191,7 @@ def fates(records: Iterable[AttemptRecord]) -> list[Fate]:
 
 
 def recovery(found: Iterable[Fate]) -> list[dict[str, Any]]:
-    """Rows as the mart `recovery` has them, but for the day, which the back-test does not look at."""
+    """Return rows as the mart `recovery` has them, but for the day, which the back-test does not look at."""
     counted: Counter[tuple[Any, ...]] = Counter()
     for failures, success in found:
         first, last = failures[0], success or failures[-1]
@@ -203,7 +203,7 @@ def recovery(found: Iterable[Fate]) -> list[dict[str, Any]]:
 
 
 def measured(found: list[Fate]) -> dict[str, float]:
-    """The columns of the back-test that objectives speak of."""
+    """Return the columns of the back-test that objectives speak of, measured."""
     healed = [fate for fate in found if fate.success is not None]
     took = [fate.success.ts_us - fate.failures[0].ts_us for fate in healed if fate.success is not None]
     return {
@@ -218,10 +218,10 @@ def measured(found: list[Fate]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a seed: of the month that nobody had seen, under the old policy and under the new one.
+    """Holds what came of a seed in the month that nobody had seen, under the old policy and under the new one.
 
-    `present` and `best` are what the back-test says of the two out of the month before; `lot` is what came under a
-    policy drawn by lot, where one was.
+    `present` and `best` are what the back-test predicted of the two policies from the month before. `lot` is what came
+    under a policy drawn by lot, where one was drawn.
     """
 
     seed: int
@@ -242,11 +242,11 @@ class Outcome:
 
     @property
     def grown(self) -> float:
-        """What the objective holds to today's level, as a multiple of it: the largest of them."""
+        """Return the largest of what the objective holds to today's level, as a multiple of that level."""
         return self._grown(self.after)
 
     def _beats(self, month: dict[str, float]) -> bool:
-        """Less of what it was chosen for, and no more of what it is held to."""
+        """Return whether there was less of what the policy was chosen for, and no more of what it is held to."""
         name = self.objective.minimise
         return month[name] < self.before[name] and self._grown(month) <= SLACK
 
@@ -288,7 +288,7 @@ def trial(seed: int, messages: int, by_lot: bool = False) -> Outcome:
 
 
 def trials(seeds: int, messages: int, processes: int, by_lot: bool = False) -> Iterator[Outcome]:
-    """In the order of the seeds."""
+    """Yield the outcomes in the order of the seeds."""
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         yield from pool.map(partial(trial, messages=messages, by_lot=by_lot), range(1, seeds + 1))
 
@@ -314,7 +314,7 @@ def main() -> int:
 
 
 def show(outcomes: Iterable[Outcome]) -> None:
-    """The table, of the column that each seed's objective makes small."""
+    """Print the table, with the column that each seed's objective makes small."""
     table = Table("seed", "objective", "recommended")
     for heading in ("old, foretold", "old, came", "new, foretold", "new, came", "held", ""):
         table.add_column(heading, justify="right")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of dead letters as a real broker hands them out, and what a replay has brought back, counted."""
+"""Makes plans of dead letters as a real broker hands them out, and counts what a replay has brought back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def body_of(number: int) -> bytes:
 
 
 def template(broker: Broker, source: str, dlq: str) -> bytes:
-    """Letter number 0 of `source` as this broker hands it out, packed."""
+    """Return letter number 0 of `source` as this broker hands it out, packed."""
     declare(broker, source, dlq)
     headers = {
         "redeliver_reason": "exhausted",
@@ -96,7 +96,7 @@ def make_plan(
     group_of: Callable[[int], str | None] = lambda _: None,
     change: dict[str, Any] | None = None,
 ) -> Plan:
-    """A plan of so many letters, number n in bucket n modulo `buckets`, with the rank n."""
+    """Make a plan of so many letters; letter number n is in bucket n modulo `buckets`, with the rank n."""
     folder.mkdir(parents=True)
     (folder / "letters").mkdir()
     plan_id = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
@@ -147,7 +147,7 @@ def make_plan(
 
 
 def taken(url: str, queue: str) -> list[Delivery]:
-    """All messages of a queue, off it, fast."""
+    """Take all messages off a queue, fast, and return them."""
     adapter = adapter_for(url)
     arrived: SimpleQueue[Sequence[Delivery]] = SimpleQueue()
 
@@ -176,12 +176,12 @@ def taken(url: str, queue: str) -> list[Delivery]:
 
 
 def numbers_in(url: str, queue: str) -> Counter[int]:
-    """How often each letter lies in a queue, which is empty afterwards."""
+    """Return how often each letter lies in a queue, which is empty afterwards."""
     return Counter(int(delivery.body.split()[1]) for delivery in taken(url, queue))
 
 
 def ledger_lines(folder: Path) -> list[dict[str, Any]]:
-    """All whole lines of a plan's ledger, each with the name of its file."""
+    """Return all whole lines of a plan's ledger, each with the name of its file."""
     found = []
     for path in sorted((folder / "ledger").glob("bucket-*.jsonl")):
         for line in path.read_bytes().rstrip(b"\0").splitlines():

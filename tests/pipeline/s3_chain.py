@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python s3_chain.py JARS`: commands of `redeliver pipeline` on one Spark session. For test_s3_drivers.
+"""Runs commands of `redeliver pipeline` on one Spark session, for test_s3_drivers: `python s3_chain.py JARS`.
 
-Each line of the standard input is a JSON list of words. A line with each command's exit code is printed.
+Each line of the standard input is a JSON list of words. The program prints a line with each command's exit code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of `redeliver pipeline` as processes with a lake in a bucket, which are killed, or made to race.
+"""Runs commands of `redeliver pipeline` as processes with a lake in a bucket, which are killed, or made to race.
 
 A driver reaches the server through a proxy of its own, which counts the requests that change the bucket.
 """
@@ -31,7 +31,7 @@ PATIENCE = 400.0
 
 
 def jars() -> str:
-    """Spark's S3 client, as `spark.jars` wants it; the test is skipped if it cannot be had."""
+    """Return Spark's S3 client as `spark.jars` wants it; skip the test if the client cannot be had."""
     try:
         return ",".join(map(str, s3_client()))
     except _install.BrokerMissing as missing:
@@ -59,7 +59,7 @@ class Driver:
         )
 
     def ended(self) -> tuple[int, str, str]:
-        """Wait until the driver and its JVM have ended; its exit code, and what it said and complained about."""
+        """Wait until the driver and its JVM have ended; return its exit code, and what it said and complained about."""
         try:
             said, complained = self.process.communicate(timeout=PATIENCE)
         finally:
@@ -99,7 +99,7 @@ class WarmSession:
                     os.killpg(self._process.pid, signal.SIGKILL)
 
     def run(self, *words: str, code: int = 0) -> str:
-        """Run a command of `redeliver pipeline`, which must end with this exit code; everything that it has said."""
+        """Run a command of `redeliver pipeline`, which must end with this exit code, and return all it has said."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(words) + "\n")
@@ -119,7 +119,7 @@ class WarmSession:
 class Killer:
     """Kills a driver with SIGKILL at a request that changes the bucket, and lets nothing through that comes later.
 
-    The driver is killed at its request of this `number` among those that `request` is found in, such as
+    The driver is killed at its request of this `number` among the requests that `request` is found in, such as
     `PUT /lakes/…/_head.json`. The request is carried out just before the kill if `carried_out`, otherwise never.
     `seen` are all requests that were to change something until then.
     """
@@ -133,7 +133,7 @@ class Killer:
         proxy.guard = self._guard
 
     def run(self, url: str, *words: str, spark: bool = True) -> tuple[int, str, str]:
-        """Start the driver and wait until it has ended: its exit code and its output."""
+        """Start the driver, wait until it has ended, and return its exit code and its output."""
         with self._alone:
             self._driver = Driver(url, *words, spark=spark)
         code, said, complained = self._driver.ended()
@@ -160,9 +160,9 @@ class Killer:
 
 
 def race(proxies: Sequence[Proxy], head: str, words: Sequence[str]) -> list[tuple[int, str, str]]:
-    """Run the same command twice, so that both want to replace `head` when neither has; how the two ended.
+    """Run the same command twice, so that both want to replace `head` when neither has; return how the two ended.
 
-    The first that has written its snapshot is stopped (SIGSTOP) until the other has, too.
+    The first process that has written its snapshot is stopped (SIGSTOP) until the other process has written its own.
     """
     snapshots, both, together = head.replace("_head.json", "_snapshots/"), threading.Event(), threading.Barrier(2)
     drivers: list[Driver] = []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python s3_jobs.py JARS JOURNAL LAKE`: compact, insights and report, twice, on one session. For test_s3."""
+"""Runs compact, insights and report, twice, on one session, for test_s3: `python s3_jobs.py JARS JOURNAL LAKE`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An S3 server on 127.0.0.1, moto's, in a process of its own; and a proxy before it that breaks what it is told to.
+"""Starts moto's S3 server on 127.0.0.1, in a process of its own, and a proxy before it that breaks what it is told to.
 
 `python s3_server.py` serves until its standard input ends, and prints its port. moto looks at a condition and writes
 in two steps, where a store does both in one; so puts come one at a time.
@@ -28,12 +28,12 @@ BUCKET = "lakes"
 
 
 def config(url: str) -> dict[str, str]:
-    """The settings with which a store of ours reaches the server."""
+    """Return the settings with which a store of ours reaches the server."""
     return {"endpoint": url, "access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1"}
 
 
 def environment(url: str) -> dict[str, str]:
-    """The same as environment variables, for us and for Spark."""
+    """Return the settings of `config` as environment variables, for us and for Spark."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": KEY,
@@ -44,7 +44,7 @@ def environment(url: str) -> dict[str, str]:
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """The URL of a running server with one bucket."""
+    """Yield the URL of a running server with one bucket."""
     command = [sys.executable, __file__]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, **pipes) as process:
@@ -66,9 +66,10 @@ def s3_server() -> Iterator[str]:
 
 @dataclass
 class Fault:
-    """What happens to one request: whether it is handed on, and the answer; no status: the connection is closed.
+    """Says what happens to one request: whether it is handed on, and what the answer is.
 
-    `late`: it is handed on when `Proxy.deliver` is called. `then` is called after it was handed on.
+    Without a status the connection is closed. If `late`, the request is handed on when `Proxy.deliver` is called.
+    `then` is called after the request was handed on.
     """
 
     method: str
@@ -82,7 +83,10 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """A proxy: each fault in `faults` happens to the first request that it fits, and is used up; `always` never is."""
+    """Hands requests on to the server, with faults: each in `faults` happens once, to the first request that it fits.
+
+    A fault in `always` is never used up.
+    """
 
     port: int
     faults: deque[Fault] = field(default_factory=deque)
@@ -104,7 +108,7 @@ class Proxy:
         return next((one for one in self.always if one.method == method and re.search(one.path, path)), None)
 
     def deliver(self) -> list[int]:
-        """Hand on what was held; the server's status for each."""
+        """Hand on the requests that were held, and return the server's status for each."""
         held, self.held = self.held, []
         return [one() for one in held]
 
@@ -116,7 +120,7 @@ def _with_keys(path: str, body: bytes) -> str:
 
 @contextmanager
 def proxy_to(server: str, *, puts_alone: bool = False) -> Iterator[Proxy]:
-    """A proxy to this server. `puts_alone`: a put is handed on when the one before it is answered."""
+    """Yield a proxy to this server; with `puts_alone` a put is handed on when the put before it is answered."""
     proxy, alone = Proxy(int(server.rpartition(":")[2])), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):

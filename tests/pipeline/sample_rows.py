@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The marts of the made-up world, counted in the plainest way, so that a test can count again.
+"""Makes the marts of the made-up world, counted in the plainest way, so that a test can count again.
 
 python -m tests.pipeline.sample_rows report.html
 """
@@ -70,7 +70,7 @@ CANDIDATES = (
 
 @cache
 def sample() -> tuple[World, MartRows]:
-    """The world, and what the page reads of it."""
+    """Return the made-up world, and what the page reads of it."""
     made = world()
     windows, tried, letters = list(_windows(made)), list(_backtest(made)), list(_flow(made))
     return made, MartRows(
@@ -97,7 +97,7 @@ def sample_facts() -> Facts:
 
 
 def policy(rests: Sequence[float]) -> str:
-    """As JMSJCA would write it."""
+    """Return the policy with these delays, in seconds, as JMSJCA would write it."""
     steps = [f"{number}:{rest * 1000:.0f}" for number, rest in enumerate(rests, 1)]
     return "; ".join([*steps, f"{len(rests) + 1}:move(queue:dlq.$)"])
 
@@ -188,7 +188,7 @@ def _waste(made: World) -> Iterator[Row]:
 
 
 def _last_hope(found: Sequence[History]) -> int:
-    """The last attempt at which at least one in a hundred succeeded; the first attempt always is one."""
+    """Return the last attempt at which at least one in a hundred succeeded; the first attempt always counts as one."""
     made = Counter(attempt for one in found for attempt in range(1, len(one.times_us) + 1))
     went = Counter(len(one.times_us) for one in found if one.healed)
     return max([1, *(attempt for attempt, n in made.items() if went[attempt] * 100 >= n)])
@@ -215,7 +215,7 @@ def _verdicts(made: World) -> Iterator[Row]:
 
 
 def _windows(made: World) -> Iterator[Row]:
-    """Ten seconds each where something failed; what never failed is in one window of each sixty."""
+    """Yield the windows, of ten seconds each; what never failed is in one window of each sixty."""
     sums: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
     for one in made.histories:
         for attempt, us in enumerate(one.times_us):
@@ -236,7 +236,7 @@ def _windows(made: World) -> Iterator[Row]:
 
 
 def _episodes(windows: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """Stormy windows of one queue that are less than five minutes apart."""
+    """Yield the episodes: stormy windows of one queue that are at most five minutes apart."""
     runs: list[list[Mapping[str, Any]]] = []
     for window in sorted((one for one in windows if one["state"] == "storm"), key=lambda one: one["destination"]):
         before = runs[-1][-1] if runs else None
@@ -259,7 +259,7 @@ def _episodes(windows: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def _flow(made: World) -> Iterator[Row]:
-    """Half of one queue's dead letters are sent back on working days."""
+    """Yield the flow of dead letters; half of one queue's are sent back on working days."""
     came = Counter((_day(one.times_us[-1]), one.kind.queue) for one in made.histories if not one.healed)
     for (day, queue), number in came.items():
         back = number // 2 if queue == "shipping.labels" and day.weekday() < 5 else 0
@@ -267,7 +267,7 @@ def _flow(made: World) -> Iterator[Row]:
 
 
 def _estimates(made: World) -> Iterator[Row]:
-    """The truth, in the place of an estimate."""
+    """Yield the truth in the place of an estimate."""
     for kind, found in made.kinds.items():
         healed = sorted(one.heals_s for one in found if one.heals_s is not None)
         for after_s in (math.exp(step / 15) for step in range(-30, 180)):
@@ -280,7 +280,7 @@ def _estimates(made: World) -> Iterator[Row]:
 
 
 def _backtest(made: World) -> Iterator[Row]:
-    """What each candidate would have done, counted on the truth; what lies beyond what was tried is marked."""
+    """Yield what each candidate would have done, counted on the truth; what lies beyond what was tried is marked."""
     for queue in QUEUES.values():
         horizon = sum(queue.arm or queue.rests) * 1.1
         found = {kind: histories for kind, histories in made.kinds.items() if kind.queue == queue.name}
@@ -329,7 +329,7 @@ def _tried(rests: Sequence[float], kind: Kind, found: Sequence[History], horizon
 
 
 def _cost(rows: Sequence[Row]) -> tuple[float, float, float]:
-    """How many die, how often they are tried, and how long 95 % of those that heal take at most."""
+    """Return the dead-lettered share, the attempts per message, and how long 95 % of the recoveries take at most."""
     messages = sum(row["messages"] for row in rows)
     names = ("dead_letter_share", "attempts_per_message")
     dies, attempts = (sum(row[name] * row["messages"] for row in rows) / messages for name in names)
@@ -337,7 +337,10 @@ def _cost(rows: Sequence[Row]) -> tuple[float, float, float]:
 
 
 def _choices(tried: Sequence[Row]) -> Iterator[Row]:
-    """The best: a message that dies costs as much as twenty attempts, ten times as long as much as two."""
+    """Yield the best candidate of each queue.
+
+    A dead-lettered message costs as much as twenty attempts, and ten times as much time costs as much as two attempts.
+    """
     for queue in QUEUES.values():
         rows: dict[str, list[Row]] = defaultdict(list)
         for row in tried:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up fortnight of five queues: the same one every time.
+"""Makes up a fortnight of five queues, the same one every time.
 
-Every failing message has a time of its own at which it heals, or none; its queue's policy says when it is tried.
+Every failing message has a time of its own at which it recovers, or none; its queue's policy says when it is tried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ Heals = Callable[[random.Random], float | None]
 
 @dataclass(frozen=True)
 class Queue:
-    """`rests` in seconds: after as many failures and one more a message is dead. One in twenty has those of `arm`."""
+    """Describes a queue whose messages are tried again after `rests`, in seconds.
+
+    A message with one failure more than there are `rests` is dead-lettered. One message in twenty has the delays of
+    `arm`.
+    """
 
     name: str
     per_day: int
@@ -35,7 +39,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Kind:
-    """One way of failing. `heals` draws after how many seconds a message heals, None for never."""
+    """Describes one way of failing; `heals` draws after how many seconds a message recovers, None for never."""
 
     queue: str
     fingerprint: str
@@ -51,7 +55,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Outage:
-    """While it lasts, messages fail with this kind, and heal when it is over."""
+    """Describes an outage: while it lasts, messages fail with this kind, and they recover when it is over."""
 
     kind: Kind
     begins_us: int
@@ -60,7 +64,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class History:
-    """One message that failed at least once: the attempts' times; `healed` tells whether the last was a success."""
+    """Holds the times of the attempts at one message that failed; `healed` tells whether the last one was a success."""
 
     key: str
     kind: Kind
@@ -75,7 +79,7 @@ class History:
 
 @dataclass
 class World:
-    """The histories; and how many messages of each queue and ten minutes never failed."""
+    """Holds the histories, and how many messages of each queue and ten minutes never failed."""
 
     histories: list[History] = field(default_factory=list)
     healthy: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -89,7 +93,7 @@ class World:
 
 
 def around(median: float, spread: float, never: float = 0.0) -> Heals:
-    """Lognormal; a share of `never` does not heal at all."""
+    """Return a lognormal law of recovery times; a share of `never` does not recover at all."""
     return lambda rng: None if rng.random() < never else rng.lognormvariate(math.log(median), spread)
 
 
@@ -184,7 +188,7 @@ def _history(rng: random.Random, kind: Kind, begins_us: int, heals_s: float | No
 
 
 def _drawn(rng: random.Random, mean: float) -> int:
-    """About Poisson."""
+    """Draw a number with this mean, from about a Poisson distribution."""
     if mean >= 20:
         return max(0, round(rng.gauss(mean, math.sqrt(mean))))
     draws, product = 0, rng.random()

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The chain on a cluster: executors in processes of their own, to which the package comes by `--py-files` alone.
+"""Tests the chain on a cluster: executors in processes of their own get the package by `--py-files` alone.
 
-Run by spark-submit as docs/cluster.md says, in processes of its own: a session of another master lives in this one.
+spark-submit runs the job as docs/cluster.md says, in processes of its own: this process has a session of another
+master.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """This Python with all that is installed but for the project itself, which an editable install leads to."""
+    """Return a Python with all that is installed here but for the project, which an editable install leads to."""
     script = tmp_path / "python-without-the-project"
     script.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{SITE}" exec "{sys.executable}" -S "$@"\n')
     script.chmod(0o755)
@@ -120,7 +121,7 @@ def test_the_chain_runs_on_executors_that_have_the_package_from_py_files_alone(
 
 
 def second(number: int) -> bytes:
-    """The attempt a second after one that failed: a success."""
+    """Return the line of a successful attempt a second after this one, which failed."""
     failed = record(number)
     return line(
         number + 1,
@@ -135,7 +136,7 @@ def second(number: int) -> bytes:
 
 
 def submit(package: Path, python: Path, job: Path, *arguments: Path) -> dict[str, Any]:
-    """What the job answered."""
+    """Run the job with spark-submit, and return what the job answered."""
     settings = {
         "spark.executor.memory": "1g",
         "spark.ui.enabled": "false",

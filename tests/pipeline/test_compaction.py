@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Each segment once, each record once, and all of a run or nothing: whatever is in the journal and whoever dies."""
+"""A lake has each segment once, each record once, and all of a run or nothing, whatever is in the journal or dies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """A folder for segments; there is none in it yet."""
+    """Return a folder for segments, with no segment in it yet."""
     folder = tmp_path / "journal"
     folder.mkdir()
     return folder
@@ -54,12 +54,12 @@ def journal(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where a lake may be made."""
+    """Return the path of a folder at which a lake may be made."""
     return tmp_path / "lake"
 
 
 def numbers(lake: Path) -> list[int]:
-    """Which records are in a lake, as its manifests and DuckDB say."""
+    """Return the numbers of the records in a lake, as its manifests and DuckDB say."""
     paths = [str(lake / file.path) for manifest in Lake(lake).manifests() for file in manifest.files]
     if not paths:
         return []
@@ -68,14 +68,14 @@ def numbers(lake: Path) -> list[int]:
 
 
 def bad_lines(lake: Path) -> list[tuple[str, int, int, str]]:
-    """What is in quarantine, by segment and offset."""
+    """Return the lines in quarantine, by segment and offset."""
     paths = [str(lake / file.path) for manifest in Lake(lake).manifests() for file in manifest.quarantine]
     rows = [row for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()]
     return sorted((row["segment"], row["offset"], row["length"], row["head"]) for row in rows)
 
 
 def files(lake: Path) -> set[str]:
-    """All files in a lake but the locks."""
+    """Return the paths of all files in a lake but the locks."""
     found = (str(path.relative_to(lake)) for path in lake.rglob("*") if path.is_file())
     return {name for name in found if not name.endswith(".lock")}
 
@@ -523,7 +523,7 @@ compact(session("local[2]"), sys.argv[1], sys.argv[2], progress=progress)
 
 
 def struck(journal: Path, place: Path, word: str, number: signal.Signals) -> int:
-    """The exit code of a compaction to which a signal was sent when it had begun what `word` says."""
+    """Return the exit code of a compaction to which a signal was sent when it had begun what `word` says."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])}
     command = [sys.executable, "-c", PROGRAM, str(journal), str(place), word]
     with subprocess.Popen(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a task makes of the lines of a segment: every one is a record, told as bad, or of another kind."""
+"""Tests what a task makes of the lines of a segment: every line is a record, told as bad, or of another kind."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ POLICY = to_line(
 
 
 def changed(**fields: Any) -> bytes:
-    """Record 1's line with other values, which may be of any JSON type; `...` leaves a field out."""
+    """Return record 1's line with other values, which may be of any JSON type; `...` leaves a field out."""
     row = json.loads(line(1)) | fields
     return orjson.dumps({name: value for name, value in row.items() if value is not ...}) + b"\n"
 
 
 def raw(name: str, value: bytes) -> bytes:
-    """The same with a value that is written as it stands."""
+    """Return record 1's line with one more field, whose value is written as it stands."""
     return line(1)[:-2] + b',"' + name.encode() + b'":' + value + b"}\n"
 
 
@@ -67,7 +67,7 @@ def ids(data: bytes) -> list[str]:
 
 
 def contents(parts: list[LineBlock | Overlong]) -> list[tuple[int, bytes | int]]:
-    """Offset and content of each line, the length instead for one that was not kept."""
+    """Return the offset and the content of each line; a line that was not kept has its length instead."""
     found: list[tuple[int, bytes | int]] = []
     for part in parts:
         if isinstance(part, Overlong):
@@ -376,7 +376,7 @@ NAMES = st.sampled_from([*FIELDS, "kind", "file", "sources", "more", ""])
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A record's line to which something has happened."""
+    """Draw a record's line to which something has happened, or not."""
     one = draw(st.sampled_from([line(1), line(3), POLICY]))
     match draw(st.integers(0, 6)):
         case 0:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Delta logs of a lake name exactly its files, whatever happens to the lake or to a log. No Spark."""
+"""The Delta logs of a lake name exactly its files, whatever happens to the lake or to a log; no Spark is used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WASTE = {"destination": "orders", "fingerprint": "aa", "attempts": 3}
 
 @pytest.fixture
 def full(lake: Lake) -> Lake:
-    """A lake with events of two days, letters of two days, and two marts."""
+    """Return a lake with events of two days, letters of two days, and two marts."""
     put_events(lake, [0, 1, 2, NEXT_DAY])
     put(lake, [letter("a1", headers={"x": "y"}), letter("a2"), letter("b1", dead_us=NOON + DAY)])
     put_marts(lake, 0, {"dead_letter_flow": [FLOW], "waste": [WASTE, WASTE]})
@@ -60,12 +60,12 @@ def by_name(done: DeltaExport) -> dict[str, ExportedTable]:
 
 
 def changes(done: DeltaExport) -> dict[str, tuple[int, int]]:
-    """How many files were added and removed, of the tables that have changed."""
+    """Return how many files were added and removed, for each table that has changed."""
     return {one.table: (one.added, one.removed) for one in done.tables if one.added or one.removed}
 
 
 def rows(lake: Lake, table: str) -> list[dict[str, Any]]:
-    """The rows of a table as its log has them."""
+    """Return the rows of a table as its log has them."""
     found: list[dict[str, Any]] = DeltaTable(lake.files.url(folder_of(table))).to_pyarrow_table().to_pylist()
     return found
 
@@ -259,7 +259,7 @@ def test_columns_of_a_later_release_come_with_one_commit(full: Lake) -> None:
 
 
 def look(lake: Lake, letters: list[dict[str, Any]]) -> None:
-    """One more run of `drain --peek`, with these letters."""
+    """Add one more run of `drain --peek`, with these letters."""
     put(lake, [one | {"owner": "broker", "headers": dict(one["headers"])} for one in letters])
     newest = read_all(lake.files)[-1]
     lake.files.publish(newest.path, to_json(replace(newest, owner="broker", created_us=newest.created_us + 1)))

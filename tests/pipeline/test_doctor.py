@@ -23,7 +23,7 @@ def finding(name: str, **settings: str) -> SparkFinding:
 
 
 def installed(folder: Path, name: str, version: str) -> Path:
-    """A folder for `sys.path` in which another version is installed."""
+    """Make a folder for `sys.path` in which another version is installed, and return its path."""
     about = folder / f"{name}-{version}.dist-info" / "METADATA"
     about.parent.mkdir(parents=True)
     about.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -31,7 +31,7 @@ def installed(folder: Path, name: str, version: str) -> Path:
 
 
 def python(folder: Path, says: str) -> str:
-    """A program that answers as a Python that is asked for its versions."""
+    """Make a program that answers as a Python that is asked for its versions, and return its path."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\necho '{says}'\n")
     path.chmod(0o755)
@@ -117,7 +117,7 @@ def test_workers_that_do_not_run_are_bad(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the jars of a Spark, by their names."""
+    """Make a folder with the jars of a Spark, which are empty files with the jars' names, and return its path."""
     jars = tmp_path / "spark" / "jars"
     jars.mkdir(parents=True)
     for name in (f"spark-core_2.13-{package('pyspark')}", "hadoop-client-api-3.5.0", "hadoop-client-runtime-3.5.0"):

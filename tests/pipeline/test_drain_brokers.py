@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of real brokers drained by Spark: all of them, once, whatever is killed on the way."""
+"""Spark drains dead letters from real brokers: all of them, once, whatever is killed on the way."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ THREE = ["rabbitmq43", "artemis244", "activemq63"]
 
 @pytest.fixture(params=THREE)
 def each(request: pytest.FixtureRequest) -> Broker:
-    """One of each kind."""
+    """Return one broker of each kind in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture
 def dlq(request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has."""
+    """Return the name of a queue that no other test has."""
     return f"dlq.{abs(hash(request.node.nodeid)):x}"
 
 
@@ -135,7 +135,7 @@ def test_a_full_disk_is_one_clear_error_and_no_letter_is_lost(
 def test_a_broker_that_dies_in_the_middle_loses_nothing(
     spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    """It is up again at once. What it had forgotten of the settling comes a second time."""
+    """The broker is up again at once. The letters whose settling the broker has forgotten come a second time."""
     only_if(each.can_restart, "kill")
     bodies = bury(each, dlq, 3_000)
     killed = threading.Event()
@@ -161,7 +161,7 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(
 
 
 class Killed:
-    """Drains in a Spark of their own, whose workers are killed at lines picked by chance."""
+    """Runs drains in a Spark of their own, whose workers are killed at lines picked by chance."""
 
     def __init__(self, folder: Path, master: str, kills: int, seed: int, brokers: dict[str, Broker]) -> None:
         tickets, self.lake = folder / "kills", folder / "lake"
@@ -186,7 +186,7 @@ class Killed:
 def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Spark tries again what died. Only letters that nothing tells apart may be there twice, a batch for each kill."""
+    """Spark tries killed tasks again. Letters that nothing tells apart may be there twice, a batch for each kill."""
     brokers = {f"dlq.killed.{name}": request.getfixturevalue(name) for name in THREE}
     bodies = {dlq: bury(broker, dlq, MANY) for dlq, broker in brokers.items()}
     killed = Killed(tmp_path, "local[2,4]", 5, 1, brokers)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline drain`: what is said of bad input, before Spark is started and before anything is taken."""
+"""Tests what `redeliver pipeline drain` says of bad input, before Spark is started and before any letter is taken."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_broker_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_speculative_execution_is_refused(tmp_path: Path) -> None:
-    """It cannot be switched on in a session that is there; of a session nothing but its settings is asked before."""
+    """Only a new session can be given the setting; of a session nothing but the settings is asked before."""
     session: Any = SimpleNamespace(conf={"spark.speculation": "true"})
     order = DrainOrder("rabbitmq://h/", "h", Destination("DLQ.orders"), Lake(tmp_path, create=True), 2, 1000, 1)
     with pytest.raises(ConfigError, match="speculative execution runs a task twice"):
@@ -104,7 +104,7 @@ def test_a_lake_of_a_newer_release_is_refused(rabbitmq43: Broker, capsys: Captur
 
 
 def test_an_empty_queue_takes_no_spark(rabbitmq43: Broker, capsys: Capture, tmp_path: Path) -> None:
-    """A master that does not exist would be told."""
+    """A session would have reported that the master does not exist."""
     declare(rabbitmq43, DLQ)
     assert drained(capsys, rabbitmq43.url, DLQ, tmp_path, "--master", "spark://127.0.0.1:1") == f"nothing is in {DLQ}\n"
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Staging files to the table: each letter once, whoever dies when. On real files, without Spark and broker."""
+"""Tests the way from staging files to the table: each letter is there once, whichever process dies and when.
+
+The files are real; there is no Spark and no broker.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,7 @@ def test_a_second_genuine_death_is_another_letter(lake: Lake) -> None:
 
 
 def test_what_came_back_after_a_kill_is_in_the_table_once(lake: Lake) -> None:
-    """The first task died before its batch was off the queue; another one has it then."""
+    """The first task died before its batch was off the queue; another task then has the letters."""
     Task(lake).keep(letter(b"a", message_id="1"), letter(b"b", message_id="2"))
     Task(lake).keep(letter(b"b", message_id="2", redelivered=True), letter(b"c", message_id="3"), sure=True)
     assert gathered(lake) == (3, 1)
@@ -238,7 +241,7 @@ def test_who_dies_before_the_manifest_has_done_nothing(lake: Lake, monkeypatch: 
 
 
 def test_a_task_that_outlives_its_driver_loses_nothing(lake: Lake) -> None:
-    """It stages one more batch, and finds out that it is sure of the one before, when that has been gathered."""
+    """The task stages one more batch, and is sure of the batch before only when that batch has been gathered."""
     alive = Task(lake)
     alive.keep(letter(b"a", message_id="1"))
     gathered(lake)

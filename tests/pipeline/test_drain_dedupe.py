@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which staged letters are the same one: a queue and its consumers, that die, made by chance; none is ever missing."""
+"""Tests which staged letters are one, on a random queue whose consumers may die: no letter is ever missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FATES = ["lives", "lives", "dies unsettled", "dies settled", "dies unstaged"]
 
 
 def staged(origin: str, letters: list[tuple[str, str]], sure: bool, generation: int = 1) -> Staged:
-    """A batch of `(id, known_by)`."""
+    """Return a batch of letters, each given as `(id, known_by)`."""
     at = (origin, generation)
     return Staged(QUEUE, at, None if sure else doubt_of(f"{origin}-{generation}", QUEUE, at, letters))
 
@@ -143,7 +143,7 @@ def test_an_id_that_two_letters_of_a_batch_share_is_none() -> None:
 
 @dataclass
 class World:
-    """A queue of letters that are told by their number, and what its consumers leave behind."""
+    """Holds a queue of letters that are told by their number, and what its consumers leave behind."""
 
     chance: random.Random
     marks: bool  # the broker marks what somebody had before
@@ -156,7 +156,7 @@ class World:
     largest: int = 0
 
     def consume(self, who: str, known: dict[int, tuple[str, str]]) -> None:
-        """A batch is taken and staged; then its consumer may die, with the queue rid of it or not."""
+        """Take a batch and stage it; then its consumer may die, with the batch off the queue or not."""
         self.chance.shuffle(self.queue)
         size = self.chance.randint(1, 4)
         hand, self.queue = self.queue[:size], self.queue[size:]

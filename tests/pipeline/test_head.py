@@ -47,7 +47,7 @@ def proxy(server: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def bucket() -> str:
-    """An address in the bucket that no other test has."""
+    """Return an address in the bucket that no other test has."""
     return f"s3://{BUCKET}/{uuid4().hex}/lake"
 
 
@@ -63,7 +63,7 @@ def files(place: str, server: str) -> Files:
 
 @pytest.fixture
 def through(proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> ObjectFiles:
-    """A lake behind the proxy, which was probed, so that the tests' faults meet the head."""
+    """Return a lake behind the proxy, which was probed already, so that the tests' faults meet the head."""
     monkeypatch.setattr(head_module, "_PAUSES", (0.0, 0.01, 0.02))
     found = ObjectFiles(bucket, {**config(proxy.url)})
     publish_one(found)
@@ -72,7 +72,7 @@ def through(proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Objec
 
 
 def runs(files: Files) -> list[str]:
-    """The runs that count; of each, all files are there."""
+    """Return the runs that count, and check that all files of each run are there."""
     manifests = snapshots.current(files).manifests
     assert all(files.read(file.path) == b"rows" for one in manifests for file in one.files)
     return [one.run for one in manifests]
@@ -98,7 +98,7 @@ def program(place: str, server: str, *words: object) -> subprocess.Popen[str]:
 
 
 def raced(files: Files, base: snapshots.Snapshot) -> tuple[list[str], list[LostRace]]:
-    """Let writers on threads publish their runs together; those that were published, and the errors of the others."""
+    """Let writers on threads publish their runs together; return the published runs, and the errors of the others."""
     together, won, lost = threading.Barrier(RACERS), list[str](), list[LostRace]()
 
     def race() -> None:

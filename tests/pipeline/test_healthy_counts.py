@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""journal_healthy="counts" in a lake: the counts are kept once, and the marts have the same numbers as with lines."""
+"""Tests journal_healthy="counts" in a lake: counts are kept once, and marts have the same numbers as with lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets of hosts' clocks, from handovers between them whose truth is known: no Spark."""
+"""Tests the offsets of hosts' clocks, from handovers between hosts whose true clocks are known; no Spark is used."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Ways = Sequence[tuple[int, int]]
 
 
 def short(rng: Generator, n: int) -> np.ndarray:
-    """Waits of 0.1 s and more, most below a second."""
+    """Draw waits of 0.1 s and more, most of them below a second."""
     return 0.1 + rng.exponential(0.4, n)
 
 
 def heavy(rng: Generator, n: int) -> np.ndarray:
-    """A median of 0.5 s, and one in a hundred waits for minutes or hours."""
+    """Draw waits with a median of 0.5 s, of which one in a hundred lasts for minutes or hours."""
     return 0.5 * rng.pareto(0.9, n) + 0.05
 
 
@@ -70,7 +70,7 @@ def by_host(found: Sequence[HostClock]) -> dict[int, HostClock]:
 
 
 def assert_holds(one: HostClock, truth_s: float, *, within_s: float) -> None:
-    """The truth lies within the error, which is small."""
+    """Check that the truth lies within the error, and that the error is small."""
     assert one.offset_us is not None
     assert one.error_us is not None
     assert abs(one.offset_us - truth_s * SECOND) <= one.error_us
@@ -115,7 +115,7 @@ def test_one_way_alone_proves_a_clock_that_is_behind_and_own_waits_say_how_far()
 
 
 def test_one_way_alone_proves_nothing_about_a_clock_that_is_ahead() -> None:
-    """It may as well be that the other host takes over half a minute after the first has died."""
+    """The other host may as well take over half a minute after the first has died."""
     ways = [(0, 0), (0, 1)]
     found = by_host(host_clocks(world(default_rng(6), ways, 200, ahead_by(0, 30)), days_of(900, 100)))
     assert (found[1].state, found[1].offset_us) == ("unknown", None)
@@ -136,7 +136,7 @@ def test_waits_with_a_heavy_tail_do_not_move_an_offset(skew_s: float) -> None:
 
 
 def test_waits_that_are_longer_on_one_way_stay_within_the_error() -> None:
-    """3 s from the first host to the second, 0.1 s back: half the difference would be 1.45 s of skew."""
+    """Waits are 3 s from the first host to the second and 0.1 s back: half the difference would be 1.45 s of skew."""
     there = world(default_rng(8), [(0, 1)], 100, ahead_by(0, 0), lambda rng, n: 3 + rng.exponential(0.1, n))
     back = world(default_rng(9), [(1, 0)], 100, ahead_by(0, 0))
     both = Handovers(*(np.concatenate(pair) for pair in zip(vars(there).values(), vars(back).values(), strict=True)))
@@ -148,8 +148,8 @@ def test_waits_that_are_longer_on_one_way_stay_within_the_error() -> None:
 def any_world(seed: int, skew_s: float) -> tuple[Handovers, list[HostDay], np.ndarray]:
     """Draw some ways between two to six hosts.
 
-    Each has waits of its own, exponential or without a mean, from 10 ms to minutes. Timers are up to 10 ms early. Every
-    second host is out by up to `skew_s`, all by up to 50 ms.
+    Each way has waits of its own, exponential or without a mean, from 10 ms to minutes. Timers are up to 10 ms early.
+    Every second host is out by up to `skew_s`, and all hosts are out by up to 50 ms.
     """
     rng = default_rng(seed)
     hosts = int(rng.integers(2, 7))
@@ -175,7 +175,10 @@ def test_without_skew_nothing_is_corrected_in_a_thousand_worlds() -> None:
 
 
 def test_what_is_corrected_in_a_thousand_worlds_with_skew_is_never_worse_afterwards() -> None:
-    """Against the host that all are told against; from bounds on both sides, and not from one and usual waits."""
+    """The errors are measured against the host that all clocks are told against.
+
+    The offsets come from bounds on both sides, and not from a bound on one side and usual waits.
+    """
     corrected = 0
     for seed in range(1_000):
         handovers, days, clocks = any_world(seed, 100)
@@ -247,7 +250,7 @@ def test_quiet_days_take_what_all_days_together_tell() -> None:
 
 
 def test_days_on_which_other_hosts_are_busy_are_measured_against_the_same_clock() -> None:
-    """Host 2 is 30 s behind. On the second day the only others are hosts 2 and 3, on the first all but host 3."""
+    """Host 2 is 30 s behind. Hosts 0, 1 and 2 are busy on the first day, and hosts 2 and 3 on the second."""
     first = world(default_rng(14), both_ways(3), 50, ahead_by(0, 0, -30))
     second = world(default_rng(15), [(2, 3), (3, 2)], 50, ahead_by(0, 0, -30, -30))
     both = Handovers(
@@ -263,7 +266,7 @@ def test_days_on_which_other_hosts_are_busy_are_measured_against_the_same_clock(
 
 
 def many_hosts(rng: Generator, hosts: int, n: int, clock: Callable[[int], float]) -> Handovers:
-    """Handovers between any two of many hosts, on one day."""
+    """Draw handovers between any two of many hosts, on one day."""
     before, after = rng.integers(0, hosts, n), rng.integers(0, hosts, n)
     ahead = np.array([clock(host) for host in range(hosts)])
     ends_s, waits_s = rng.uniform(100, 86_000, n), 1 + rng.exponential(2, n)
@@ -272,7 +275,7 @@ def many_hosts(rng: Generator, hosts: int, n: int, clock: Callable[[int], float]
 
 
 def test_many_hosts_of_which_no_two_met_often_are_measured_by_groups_that_have_one_clock() -> None:
-    """300 hosts, a third of them 30 s behind, and 15,000 handovers: one on every sixth way."""
+    """Of 300 hosts a third is 30 s behind, and there are 15,000 handovers: one on every sixth way."""
     handovers = many_hosts(default_rng(18), 300, 15_000, lambda host: -30 if host % 3 == 0 else 0)
     for one in host_clocks(handovers, days_of(*range(100, 400))):
         assert one.state == ("corrected" if one.host % 3 == 0 else "in step")

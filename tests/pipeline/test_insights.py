@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`insights`: from a journal to all marts in a lake, from Python and from the command line."""
+"""Tests `insights` from a journal to all marts in a lake, from Python and from the command line."""
 
 from __future__ import annotations
 

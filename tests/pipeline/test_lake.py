@@ -47,7 +47,7 @@ def refusal(root: str | Path, **options: bool) -> ConfigError:
 
 
 def flow(spark: SparkSession, numbers: range) -> DataFrame:
-    """Rows of the mart `dead_letter_flow`."""
+    """Return rows of the mart `dead_letter_flow`."""
     days = spark.range(numbers.start, numbers.stop)
     return days.selectExpr(
         "DATE'2026-11-01' AS day",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The same rows of a lake in every program: by its own class, as `format("redeliver")`, by Delta logs, as Parquet."""
+"""Every program reads the same rows of a lake: by its class, as `format("redeliver")`, by Delta logs, as Parquet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DAYS = [f"dt=2026-11-0{number}" for number in (1, 2, 3)]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with events of three days, marts and letters, and its Delta logs, for tests that only read it."""
+    """Return the path of a lake with events of three days, marts, letters and Delta logs, which tests only read."""
     lake = Lake(tmp_path_factory.mktemp("source") / "lake", create=True)
     put_events(lake, [0, 1, 2, A_DAY, A_DAY + 1, 2 * A_DAY + 1], bad=["half"])
     put_marts(lake, 0, {name: any_rows(name) for name in MARTS})
@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(lake: Lake, letters: list[dict[str, Any]]) -> None:
-    """One more run of `drain --peek`, with these letters."""
+    """Add one more run of `drain --peek`, with these letters."""
     put(lake, [one | {"owner": "broker", "headers": dict(one["headers"])} for one in letters])
     newest = read_all(lake.files)[-1]
     lake.files.publish(newest.path, to_json(replace(newest, owner="broker")))
@@ -77,7 +77,7 @@ def by_class(spark: SparkSession, place: Path, table: str) -> DataFrame:
 
 
 def plain(value: Any) -> Any:
-    """A value as text can be compared: Spark, Arrow and DuckDB each have their own maps, rows and bytes."""
+    """Return a value whose text can be compared: Spark, Arrow and DuckDB each have their own maps, rows and bytes."""
     if hasattr(value, "asDict"):
         value = value.asDict()
     if isinstance(value, dict):
@@ -88,7 +88,7 @@ def plain(value: Any) -> Any:
 
 
 def as_sets(rows: list[dict[str, Any]], table: str) -> list[str]:
-    """Rows that can be compared, with the table's own columns: a Delta table has `dt` and `run` as well."""
+    """Return rows that can be compared, with the table's own columns: a Delta table has `dt` and `run` as well."""
     names = arrow_schema(LakeSource({"table": table}).schema()).names
     maps = {"headers"} & set(names)
     fixed = [{**one, **{name: dict(one[name]) for name in maps if one[name] is not None}} for one in rows]
@@ -215,7 +215,7 @@ def test_conditions_give_the_same_rows_whether_spark_passes_them_on_or_not(spark
 
 
 def planned(place: Path | str, *filters: Filter, **options: str) -> list[LakePartition]:
-    """What Spark asks for, until it is known which files each task reads."""
+    """Ask for all that Spark asks for until it knows which files each task reads, and return the tasks' parts."""
     given = LakeSource({"path": str(place), **options})
     reader: Any = given.reader(from_arrow_schema(arrow_schema(given.schema())))
     assert list(reader.pushFilters(list(filters))) == list(filters)
@@ -224,7 +224,7 @@ def planned(place: Path | str, *filters: Filter, **options: str) -> list[LakePar
 
 
 def read(place: Path, **options: str) -> list[dict[str, Any]]:
-    """The rows that Spark's tasks read, without Spark."""
+    """Return the rows that Spark's tasks would read, without Spark."""
     given = LakeSource({"path": str(place), **options})
     reader = given.reader(from_arrow_schema(arrow_schema(given.schema())))
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]

@@ -4,7 +4,7 @@
 
 `lake-written-before.tar.gz` was written by the commit d48cbe6, on RabbitMQ 4.3.6: 30 messages were consumed under the
 policy `1:10; 2:move(queue:dlq.$)`. Every third one was handled at its first attempt; each of the other 20 failed twice
-and was drained as a dead letter. Its messages have headers of many AMQP types.
+and was drained as a dead letter. The lake's messages have headers of many AMQP types.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What stays in a limbo as dead letters of the source `limbo`: a snapshot, which no plan sends back."""
+"""Tests the snapshot of what stays in a limbo, as dead letters of the source `limbo`, which no plan sends back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GIVEN_UP, LETTER, WAITING = 1, 2, 3
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """The URL of an empty database, another one at each call, of each kind in turn."""
+    """Return a function that gives the URL of another empty database at each call, of each kind in turn."""
     if request.param == "postgresql":
         server: Postgres = request.getfixturevalue("postgres")
         return server.new_database
@@ -47,7 +47,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
 
 @pytest.fixture
 def url(empty: Callable[[], str]) -> str:
-    """A limbo with a message whose target has refused it too often, a dead letter, and one that waits."""
+    """Return the URL of a limbo with a message that its target refused too often, a dead letter, and one that waits."""
     place, clock = empty(), ManualClock()
     headers = message(LETTER).headers | {"redeliver_uncopyable": "126 kB of headers", "redeliver_reason": "exhausted"}
     with limbo(place, clock) as store:
@@ -62,7 +62,7 @@ def url(empty: Callable[[], str]) -> str:
 
 
 def rows(lake: Path) -> dict[int, dict[str, Any]]:
-    """The table's rows of the limbo by the ids that they have there."""
+    """Return the table's rows that came from the limbo, by the ids that they have in the limbo."""
     place = Lake(lake)
     found: list[dict[str, Any]] = []
     for file in files_of(place, "dead_letters"):
@@ -92,7 +92,10 @@ def test_what_stays_is_copied_whole_and_what_waits_is_counted(url: str, tmp_path
 
 
 def otherwise(url: str) -> str:
-    """The same limbo: a file named from the present folder; a server's with the driver's name, and with a password."""
+    """Return another URL of the same limbo.
+
+    A file is named from the present folder; the URL of a server's limbo has the driver's name and a password.
+    """
     if url.startswith("sqlite"):
         return f"sqlite:///{Path(url).name}"
     return url.replace("postgresql://test@", "postgresql+psycopg://test:hunter2@")

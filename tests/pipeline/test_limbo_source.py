@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parked messages as a table of Spark's, from SQLite and PostgreSQL, beside what SQL says of the same database."""
+"""Tests parked messages as a table of Spark's, from SQLite and PostgreSQL, beside what SQL says of the database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNT = 250
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A limbo with 250 messages, every fifth of them given up, every seventh for another queue."""
+    """Return the URL of a limbo with 250 messages, every fifth of them given up, every seventh for another queue."""
     place = f"sqlite:///{tmp_path}/limbo.db"
     if request.param == "postgresql":
         place = request.getfixturevalue("postgres").new_database()
@@ -81,7 +81,7 @@ def schema_of(ddl: str) -> StructType:
 
 
 def planned(options: dict[str, str]) -> object:
-    """What Spark asks for, until it is known which pieces there are."""
+    """Ask for all that Spark asks for until it knows which pieces there are, and return the pieces."""
     given = LimboSource(options)
     return given.reader(schema_of(given.schema())).partitions()
 

@@ -78,7 +78,7 @@ def counts(marts: Lake | MartSet, spark: SparkSession, names: Iterable[str] = MA
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with one set of marts. Tests work on copies of it."""
+    """Return a folder with a lake that has one set of marts; tests work on copies of the lake."""
     folder = tmp_path_factory.mktemp("made")
     add(spark, folder / "lake", FIRST)
     insights(spark, folder / "lake")
@@ -87,7 +87,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def twice(spark: SparkSession, made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake in which insights has run twice, for tests that only read it."""
+    """Return a lake in which insights has run twice, for tests that only read the lake."""
     folder = tmp_path_factory.mktemp("twice")
     shutil.copytree(made / "lake", folder / "lake")
     insights(spark, folder / "lake")
@@ -96,7 +96,7 @@ def twice(spark: SparkSession, made: Path, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def place(made: Path, tmp_path: Path) -> Path:
-    """A copy of the lake, and of the journal beside it."""
+    """Copy the lake, and the journal beside it, and return the copy of the lake."""
     shutil.copytree(made / "journal", tmp_path / "journal")
     shutil.copytree(made / "lake", tmp_path / "lake")
     return tmp_path / "lake"
@@ -114,7 +114,7 @@ def as_earlier_releases_made_it(place: Path, name: str, rows: int, run_of: str) 
 
 @pytest.fixture
 def earlier(spark: SparkSession, place: Path) -> Path:
-    """The same lake as a release left it that gave each mart a pointer; its marts were made second by second."""
+    """Return the lake as left by a release that gave each mart a pointer; its marts were made second by second."""
     for second, (name, rows) in enumerate(counts(Lake(place), spark, EARLIER).items()):
         as_earlier_releases_made_it(place, name, rows, f"20260309T0601{second:02d}Z-abcdef")
     (place / HEAD).unlink()

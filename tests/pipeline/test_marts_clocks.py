@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A journal of two hosts, one of them 30 s behind: through Spark, from records to marts and to the page."""
+"""Takes a journal of two hosts, one of them 30 s behind, through Spark: from records to marts and to the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKEW_S = -30
 
 
 def two_hosts(skew_s: float, *, seed: int = 1) -> list[Row]:
-    """Messages that fail up to four times, 1 s, 2 s and 4 s apart and a little more, each time on either host."""
+    """Return records of messages that fail up to four times, a bit over 1 s, 2 s and 4 s apart, each on either host."""
     rng, rows = Random(seed), list[Row]()
     for n in range(MESSAGES):
         failures = 4 if n < DEAD else rng.randint(1, 3)
@@ -49,7 +49,7 @@ def attempt(rng: Random, at_s: float, n: int, number: int, outcome: str, skew_s:
 
 
 def share(recovered: DataFrame) -> float:
-    """Of all histories, those that are known to have recovered."""
+    """Return the share of all histories that are known to have recovered."""
     [found] = recovered.selectExpr("sum(if(hi_bin IS NULL, 0, n)) AS healed", "sum(n) AS n").collect()
     return float(found["healed"] / found["n"])
 
@@ -89,7 +89,7 @@ def test_one_host_is_compared_with_nobody(spark: SparkSession, tmp_path: Path) -
 
 
 def test_times_that_came_with_the_message_keep_to_their_own_clocks(spark: SparkSession, tmp_path: Path) -> None:
-    """The first failure on the host that is behind, the second on the other, the verdict on the first again."""
+    """The first failure is on the host that is behind, the second on the other, the verdict on the first host again."""
     told = [
         row(-30, "redelivered", host="late", first_attempt_us=START - 31 * SECOND, handler_us=SECOND),
         row(5, "redelivered", host="right", delivery_count=2, first_attempt_us=START - 31 * SECOND),

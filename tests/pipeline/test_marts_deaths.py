@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`poison`, `waste`, `dead_letter_flow` and `fingerprints` of messages whose numbers were worked out by hand."""
+"""Tests `poison`, `waste`, `dead_letter_flow` and `fingerprints` against numbers that were worked out by hand."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_retries_are_hopeless_from_where_on_fewer_than_one_in_a_hundred_succeed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def crowd(queue: str, size: int) -> list[Row]:
-        """So many messages, of which one heals at its third attempt, and one dies at its fourth."""
+        """Return records of `size` messages; one recovers at its third attempt, one is dead-lettered at its fourth."""
         rows = [one for n in range(size - 2) for one in told(f"{n}", (0, FAILED), (1, FAILED), (2, FAILED))]
         rows += told("heals", (0, FAILED), (1, FAILED), (2, OK))
         rows += told("dies", (0, FAILED), (1, FAILED), (2, FAILED), (3, DEAD))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`messages`, `recovery` and `attempt_curve` of histories whose numbers were worked out by hand."""
+"""Tests `messages`, `recovery` and `attempt_curve` of histories against numbers that were worked out by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def told(key: str, *attempts: tuple[float, str], **fields: object) -> list[Row]:
 
 
 def verdict(key: str, at: float, reason: str, number: int, **fields: object) -> Row:
-    """A record of a death without a run; its error, if it has one, is the last failure's."""
+    """Return a record of a dead-lettering without a run; the error, if it has one, is the last failure's."""
     return row(at, "dead_lettered", message_key=key, reason=reason, delivery_count=number, handler_us=0, **fields)
 
 

@@ -55,7 +55,7 @@ def made(events: DataFrame) -> dict[str, DataFrame]:
 
 
 def plain(value: Any) -> Any:
-    """Rows and structs alike as dicts."""
+    """Return rows and structs alike as dicts."""
     match value:
         case list():
             return [plain(one) for one in value]

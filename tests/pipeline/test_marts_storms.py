@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`storms` in batch and as a stream: the same windows, through restarts and repeated micro-batches."""
+"""Tests `storms` in batch and as a stream: both have the same windows, through restarts and repeated micro-batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EASY = Thresholds(enter_retries=3, enter_amplification=1.5, leave_retries=2, lea
 
 
 def window(number: int, firsts: int, retries: int, **fields: object) -> list[Row]:
-    """So many first attempts and retries in the window with this number."""
+    """Return the records of so many first attempts and retries in the window with this number."""
     rows = [row(number * WINDOW, **fields) for _ in range(firsts)]
     return rows + [row(number * WINDOW + 9, "redelivered", delivery_count=2 + n, **fields) for n in range(retries)]
 
@@ -88,14 +88,14 @@ def test_thresholds_under_which_a_storm_could_end_where_it_begins_are_refused() 
 
 
 def told(folder: Path, rows: Iterable[Row]) -> None:
-    """One more segment, a second younger than the one before: Spark takes the oldest first."""
+    """Write one more segment, a second younger than the one before: Spark takes the oldest first."""
     written = segment(folder, [row_to_line([one[name] for name in FIELDS]) for one in rows])
     age = time.time() - 1_000 + len(list(folder.iterdir()))
     os.utime(written, (age, age))
 
 
 class Watched:
-    """A journal and what a watch keeps of it; `run` takes what is there, one segment in each micro-batch."""
+    """Holds a journal and what a watch keeps of it; `run` takes what is there, one segment in each micro-batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.journal, self.out = spark, folder / "journal", folder / "out"

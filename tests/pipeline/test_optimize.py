@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small files become large ones: each record stays, once; readers see before or after; a race has one winner."""
+"""Small files become large ones: each record stays once, readers see before or after, and a race has one winner."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def numbers(run: int) -> list[int]:
 
 @pytest.fixture
 def lake(place: str) -> Lake:
-    """A lake of many runs, each with a file of two days."""
+    """Return a lake of many runs, each with a file for each of two days."""
     made = Lake(place, create=True)
     for run in range(RUNS):
         publish_run(made, run, numbers(run))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of publishing on stores of others: S3Mock, Azurite, and s3rver, which knows no conditions."""
+"""Tests the protocol of publishing on stores of others: S3Mock, Azurite, and s3rver, which knows no conditions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1
 
 @pytest.fixture(scope="module", params=["s3mock", "azurite"])
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectFiles]:
-    """A lake's place in a store of others that honours conditions."""
+    """Yield a lake's place in a store of others that honours conditions."""
     try:
         if request.param == "s3mock":
             with s3mock() as url:
@@ -83,7 +83,7 @@ def test_runs_follow_each_other_and_files_are_read_listed_and_removed(files: Obj
 
 
 def raced(files: ObjectFiles, base: snapshots.Snapshot) -> tuple[list[str], list[LostRace]]:
-    """Let writers on threads publish their runs together; those that were published, and the errors of the others."""
+    """Let writers on threads publish their runs together; return the published runs, and the errors of the others."""
     together, won, lost = threading.Barrier(4), list[str](), list[LostRace]()
 
     def race() -> None:

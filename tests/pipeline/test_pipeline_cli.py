@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline compact · schema · doctor`, and the page about them: what is printed, and the exit codes."""
+"""Tests what `redeliver pipeline compact · schema · doctor` print, their exit codes, and the page about them."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def test_the_doctor_names_what_is_bad_and_the_cure(
 def test_the_programs_and_the_commands_of_the_page_do_what_it_shows(
     spark: SparkSession, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its Python, marked `py` because it needs Spark, in one process; then the commands, each with its output."""
+    """The page's Python, marked `py` because it needs Spark, runs in one process; each command prints its output."""
     blocks = [(block["info"].strip(), block["text"]) for block in FENCE.finditer(PAGE.read_text())]
     program = "\n".join(text for info, text in blocks if info == "py")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=280)

@@ -57,7 +57,7 @@ class KeptDag:
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, KeptTask]]:
-    """The tasks of the DAG, made by its own file."""
+    """Yield the tasks of the DAG, made by its own file."""
     bash, sdk = ModuleType("airflow.providers.standard.operators.bash"), ModuleType("airflow.sdk")
     vars(bash)["BashOperator"], vars(sdk)["DAG"] = KeptTask, KeptDag
     names = ["airflow", "airflow.providers", "airflow.providers.standard", "airflow.providers.standard.operators"]
@@ -98,7 +98,7 @@ def test_the_notebook_is_one_and_each_of_its_cells_compiles() -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables of a shell in which `redeliver` is this tree's."""
+    """Return the variables of a shell in which `redeliver` is this tree's."""
     program = folder / "bin" / "redeliver"
     program.parent.mkdir()
     words = shlex.join([sys.executable, "-c", "from redeliver_mw.cli.main import main; main()"])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plans made from a lake: which letters, in which order, and what is frozen."""
+"""Tests plans made from a lake: which letters they have, in which order, and what is frozen."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ IN_THE_BODY = "try_variant_get(try_parse_json(CAST(body AS STRING)), '$.order', 
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A lake with all of these, of two days."""
+    """Return a lake with all letters of `LETTERS` and `OTHERS`, which are of two days."""
     lake = Lake(tmp_path_factory.mktemp("stock") / "lake", create=True)
     put(lake, LETTERS + OTHERS)
     return lake
@@ -52,12 +52,12 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, stock: Lake, tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """A plan of all of it."""
+    """Return a plan of the whole lake, in four buckets."""
     return plan(spark, stock, tmp_path_factory.mktemp("plans") / "whole", buckets=4)
 
 
 def rows_of(made: Plan) -> list[dict[str, Any]]:
-    """The letters of a plan, bucket by bucket."""
+    """Return the letters of a plan, bucket by bucket."""
     return [row for file in made.files for row in pq.read_table(os.path.join(made.folder, file.path)).to_pylist()]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that leave the bodies in the lake: what they show, and what a replay gets."""
+"""Tests plans that leave the bodies in the lake: what they show, and what a replay gets."""
 
 from __future__ import annotations
 

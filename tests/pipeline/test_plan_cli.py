@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline plan · forget`, and the page about them: what is printed, and the exit codes."""
+"""Tests what `redeliver pipeline plan · forget` print, their exit codes, and the page about them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def said(capsys: Capture, *words: str | Path, code: int = 0) -> tuple[str, str]:
 
 @pytest.fixture
 def stock(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Five letters in a lake; the folder, which is the current one, has the page's module in it."""
+    """Return a lake with five letters; its folder's parent, the current folder, has the page's module in it."""
     put(lake, [letter(f"d{n}", body=b'{"total":%d}' % n, headers={"tenant": "acme"}) for n in range(3)])
     put(lake, [letter("odd", body=b"odd"), letter("no", problem="it cannot be copied", dead_us=NOON + DAY)])
     write_files(PAGE, tmp_path)

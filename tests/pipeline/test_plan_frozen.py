@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plan is what it was when it was frozen, or it is none. No Spark."""
+"""A plan is what it was when it was frozen, or it is none; no Spark is used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redeliver_mw.pipeline.plans.plan_file import PlanFile, freeze, hash_of, pat
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    """Three letters in two of three buckets; nobody looks into the files here."""
+    """Return a plan of three letters in two of three buckets; nothing here looks into the files."""
     files, found = files_at(tmp_path / "plan"), []
     for bucket, rows in ((0, 2), (2, 1)):
         files.publish(path_of(bucket), b"letters" * rows)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to one letter in a plan: edits, the user's transform, and what either may raise. No Spark."""
+"""Tests what happens to one letter in a plan, without Spark: edits, the user's transform, and what either may raise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What goes and in which order, on random letters, beside the same said in DuckDB's SQL and in plain Python."""
+"""Tests which random letters go and in which order, beside the same said in DuckDB's SQL and in plain Python."""
 
 from __future__ import annotations
 

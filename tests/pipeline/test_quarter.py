@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated quarter: its journal is a real one and holds the troubles it was made with; the report finds them."""
+"""The simulated quarter's journal is a real one and holds the troubles it was made with, and the report finds them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = ("day", "shop", "trouble")
 
 @pytest.fixture(scope="module")
 def parts() -> Iterator[dict[str, Any]]:
-    """The example's own modules, found as a script finds them."""
+    """Yield the example's own modules, found as a script finds them."""
     sys.path.insert(0, str(EXAMPLE))
     try:
         yield {name: importlib.import_module(name) for name in PARTS}
@@ -40,7 +40,7 @@ def parts() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def outage(parts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> list[AttemptRecord]:
-    """The records of July 14, when the warehouse was down from 13:05 for 42 minutes; some 1400 attempts."""
+    """Return the records of July 14, some 1400 attempts, when the warehouse was down from 13:05 for 42 minutes."""
     return attempts(parts, day=13, messages=700, folder=tmp_path_factory.mktemp("outage"))
 
 

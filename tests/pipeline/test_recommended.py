@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the back-test recommends is better in the real middleware, in a month that it has not seen."""
+"""A policy that the back-test recommends is better in the real middleware, in a month new to the back-test."""
 
 from __future__ import annotations
 

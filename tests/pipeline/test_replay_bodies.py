@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a queue to a plan without bodies, and back to real brokers: byte for byte, or told."""
+"""Letters go from a queue to a plan without bodies, and back to real brokers: byte for byte, or the replay says so."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plans sent back to real brokers: killed, starved, refused, stopped, and gone on with. Nothing is lost."""
+"""Replays to real brokers are killed, starved, refused, stopped, and gone on with, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ THREE = ["rabbitmq43", "activemq63", "artemis244"]
 
 @pytest.fixture(params=THREE)
 def each(request: pytest.FixtureRequest) -> Broker:
-    """One of each kind."""
+    """Return one broker of each kind in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 class Asked:
-    """A replay in a thread of its own; `end` gives what it returned, or raises what it raised."""
+    """Runs a replay in a thread of its own; `end` returns what the replay returned, or raises what it raised."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._done: Replayed | None = None
@@ -73,12 +73,12 @@ class Asked:
 
 
 def publishers(folder: Path, before: set[str]) -> list[int]:
-    """The processes of a run that is at work, which is none of those before."""
+    """Return the ids of the processes of the run that is at work, which is none of those in `before`."""
     return [line["pid"] for line in ledger_lines(folder) if "ledger" in line and line["run"] not in before]
 
 
 def sending(folder: Path, before: set[str]) -> list[int]:
-    """Those of them that have a batch on its way."""
+    """Return the ids of the publishers of that run that have a batch on its way."""
     pids: dict[str, int] = {}
     for line in ledger_lines(folder):
         if "ledger" in line and line["run"] not in before:
@@ -88,7 +88,7 @@ def sending(folder: Path, before: set[str]) -> list[int]:
 
 
 def confirmed(folder: Path) -> int:
-    """Letters that the ledger has confirmed, counted without the code that writes it."""
+    """Return how many letters the ledger has confirmed, counted without the code that writes the ledger."""
     return sum(_size(line["done"]) for line in ledger_lines(folder) if "done" in line)
 
 
@@ -98,7 +98,7 @@ def _size(text: str) -> int:
 
 
 def unanswered(folder: Path) -> int:
-    """Publishers that ended with a batch on its way."""
+    """Return how many publishers ended with a batch on its way."""
     last: dict[str, str] = {}
     for line in ledger_lines(folder):
         last[line["file"]] = "intent" if "intent" in line else "done"
@@ -106,7 +106,10 @@ def unanswered(folder: Path) -> int:
 
 
 def kill_one(asked: Asked, folder: Path, before: set[str], goal: int, in_flight: bool, chance: random.Random) -> None:
-    """SIGKILL to one publisher once so many letters are confirmed, at any instant or while a batch is on its way."""
+    """Kill one publisher once so many letters are confirmed, at any instant or while a batch is on its way.
+
+    The signal is SIGKILL.
+    """
     until(lambda: confirmed(folder) >= goal or asked.over, 600, "no progress")
     if in_flight:
         until(lambda: bool(sending(folder, before)) or asked.over, 600, "nothing is on its way")
@@ -117,7 +120,7 @@ def kill_one(asked: Asked, folder: Path, before: set[str], goal: int, in_flight:
 
 @pytest.fixture
 def names(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A source and a dead-letter queue of the test's own."""
+    """Return the names of a source and a dead-letter queue of the test's own."""
     name = "".join(c if c.isalnum() else "." for c in request.node.name.removeprefix("test_"))[:60]
     return f"rp.{name}", f"dlq.{name}"
 
@@ -231,7 +234,7 @@ def test_a_missing_target_is_reported_and_nothing_is_sent(
 
 
 def small_queue(broker: Broker, name: str, most: int) -> None:
-    """A queue that refuses what is over that many."""
+    """Declare a queue that refuses every message over `most`."""
     with channel_on(broker) as channel:
         channel.queue_delete(name)
         channel.queue_declare(name, durable=True, arguments={"x-max-length": most, "x-overflow": "reject-publish"})
@@ -316,7 +319,7 @@ def test_a_broker_that_dies_in_the_middle_is_one_clear_error_and_nothing_is_lost
 
 @pytest.fixture
 def some(rabbitmq43: Broker, lake: Lake, tmp_path: Path, names: tuple[str, str]) -> Callable[..., Path]:
-    """Makes a plan of 1000 letters in a folder."""
+    """Return a function that makes a plan of 1000 letters in a folder."""
 
     def make(folder: Path = tmp_path / "plan", letters: int = 1000) -> Path:
         make_plan(lake, folder, rabbitmq43.url, template(rabbitmq43, *names), *names, letters, buckets=2)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline replay`: what is printed, and the exit codes; letters that were only looked at."""
+"""Tests what `redeliver pipeline replay` prints, its exit codes, and letters that were only looked at."""
 
 from __future__ import annotations
 

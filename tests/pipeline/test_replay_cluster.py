@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Drained, planned and sent back on a cluster: consumers and publishers are executors in processes of their own."""
+"""Tests drain, plan and replay on a cluster: consumers and publishers are executors in processes of their own."""
 
 from __future__ import annotations
 

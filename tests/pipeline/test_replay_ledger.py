@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of a replay: what it says after it was cut anywhere, what it refuses, and how it meets a full disk."""
+"""Tests the ledger of a replay: what it says after a cut anywhere, what it refuses, and how it meets a full disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POSITIONS = st.sets(st.integers(0, 10**6), max_size=200)
 
 
 def wrote(folder: Path, *batches: tuple[set[int], BatchAnswer | None], run: str = "r1") -> Path:
-    """A try with these batches; an answer that is None never came."""
+    """Write the ledger of a try with these batches, and return its path; an answer that is None never came."""
     one = BucketAttempt(str(folder), PLAN, 0, run)
     for intended, answer in batches:
         one.intend(intended)
@@ -119,7 +119,7 @@ def test_reasons_are_cut_and_only_so_many_are_kept_apart(tmp_path: Path) -> None
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[set[int], BatchAnswer]]:
-    """Batches of one try, each of letters of its own, with any answers."""
+    """Draw the batches of one try, each of letters of its own, with any answers."""
     batches = []
     for number in range(draw(st.integers(1, 5))):
         mine = {number * 100 + n for n in draw(st.sets(st.integers(0, 99), min_size=1, max_size=20))}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a replay may be asked for, and the rate that it holds."""
+"""Tests how a replay may be asked for, and the rate that it holds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_share_is_a_fraction_or_percent(given: float | str, share: float) -> N
 @given(st.floats(0.5, 5000), st.lists(st.floats(0, 3), max_size=60))
 @example(1.75, [0.0, 0.5, 0.75])
 def test_a_rate_is_never_exceeded_and_is_kept_up_after_short_stalls(rate: float, stalls: list[float]) -> None:
-    """Whatever the time between two asks: after t seconds at most rate * t have gone, and one more."""
+    """After t seconds at most rate * t letters have gone, and one more, whatever the time between two asks."""
     now = 100.0
     pace = RateLimit(rate, clock=lambda: now)
     sent, short = 0, True

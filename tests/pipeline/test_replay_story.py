@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay is for, as a story: an outage, a fix that is half right, a canary, a fix that is right."""
+"""Tells what a replay is for, as a story: an outage, a fix that is half right, a canary, a fix that is right."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOURCE, DLQ = "story.orders", "dlq.story.orders"
 
 
 class Warehouse:
-    """What the orders need. `works` says for which of them."""
+    """Ships the orders that it works for; `works` says which ones these are."""
 
     def __init__(self) -> None:
         self.state = "away"

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The back-test asked for the page: which policy is in use, which are compared, and which is chosen. No Spark."""
+"""Tests what the page asks of the back-test: which policy is in use, which are compared, and which is chosen.
+
+No Spark is used.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ OTHER_RELEASE = "0123456789ab"  # what another release may have computed of the 
 
 
 def seen(failures: int, *, delay_s: float | None = None, exhausted: int = 0, n: int = 90) -> Row:
-    """What the records show after so many failures: `n` other attempts after a delay, or the end."""
+    """Return what the records show after so many failures: `n` other attempts after a delay, or the end."""
     us = None if delay_s is None else round(delay_s * 1e6)
     return {
         "failures": failures,

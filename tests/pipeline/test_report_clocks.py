@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the page says of clocks, from rows of the mart; no Spark."""
+"""Tests what the page says of clocks, from rows of the mart, without Spark."""
 
 from __future__ import annotations
 

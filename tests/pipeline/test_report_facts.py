@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the page says follows from the rows by arithmetic."""
+"""All that the page says follows from the rows by arithmetic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a lake, through Spark: what is cut down there says the same as whole marts; files and exit codes."""
+"""Tests the report of a lake, through Spark: marts cut down there say the same as whole ones; files and exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IN_USE = PolicyMap({queue.name: load_policies(policy(queue.rests)).resolve(queue
 
 
 def frame(spark: SparkSession, name: str, rows: Sequence[Row]) -> DataFrame:
-    """A mart of these rows; columns that they do not have are null."""
+    """Return a mart of these rows; columns that the rows do not have are null."""
     ddl = schemas.MARTS[name]
     names = spark.createDataFrame([], ddl).columns
     return spark.createDataFrame([tuple(row.get(column) for column in names) for row in rows], ddl)
@@ -71,7 +71,7 @@ def messages() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def sample_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """The made-up fortnight's marts, published whole."""
+    """Return a lake with the made-up fortnight's marts, published whole."""
     lake = Lake(tmp_path_factory.mktemp("sample") / "lake", create=True)
     _, rows = sample()
     marts: dict[str, Sequence[Row]] = {
@@ -97,7 +97,7 @@ def known(spark: SparkSession, sample_lake: Lake) -> Facts:
 
 @pytest.fixture(scope="module")
 def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake made of a journal: of 300 messages every third fails, and none is tried again."""
+    """Return a lake made of a journal: of 300 messages every third fails, and none is tried again."""
     folder = tmp_path_factory.mktemp("small")
     segment(folder / "journal", lines(range(300)))
     compact(spark, folder / "journal", folder / "lake")

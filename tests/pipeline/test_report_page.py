@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The page: whole in itself, well-formed, harmless, small, and with words for every case."""
+"""The page is whole in itself, well-formed, harmless and small, and has words for every case."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parsed(text: str) -> ET.Element:
 
 
 def words(text: str) -> str:
-    """What a person reads, without what is written twice for narrow screens."""
+    """Return what a person reads, without what is written twice for narrow screens."""
     return " ".join(" ".join(parsed(text).itertext()).split())
 
 
@@ -54,7 +54,7 @@ def told(rows: MartRows) -> str:
 
 
 class Seen(HTMLParser):
-    """Every element with its attributes, as a browser's parser takes them."""
+    """Collects every element with its attributes, as a browser's parser takes them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -476,7 +476,7 @@ def test_labels_of_marks_that_stand_apart_all_find_room() -> None:
 
 
 def crowded() -> MartRows:
-    """More of everything than a page has room for, under names and errors of 200 kB."""
+    """Return more of everything than a page has room for, under names and errors of 200 kB."""
     many = 2_000
     names = [f"{number}{'x' * 200_000}" for number in range(100)]
 
@@ -551,7 +551,7 @@ def crowded() -> MartRows:
 
 
 def hostile(text: str) -> MartRows:
-    """A page of everything, and every text on it is this."""
+    """Return the rows for a page of everything, on which every text is this one."""
     _, rows = sample()
     key = {"destination": text, "fingerprint": text, "reason": text, "verdict": text, "message_key": text}
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as people read them, round ticks, and strangers' texts made harmless."""
+"""Tests numbers as people read them, round ticks, and strangers' texts made harmless."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Letters that were kept long enough leave the lake by whole days. No Spark."""
+"""Letters that were kept long enough leave the lake by whole days; no Spark is used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, SECOND = "2026-11-29", "2026-11-30"  # the day of NOON, and the one after
 
 @pytest.fixture
 def stock(lake: Lake) -> Lake:
-    """Two runs of a drain, with letters of two days each."""
+    """Return a lake with two runs of a drain, which have letters of two days each."""
     put(lake, [letter("a1"), letter("a2", problem="no"), letter("b1", dead_us=NOON + DAY)])
     put(lake, [letter("a3"), letter("b2", dead_us=NOON + DAY)])
     return lake

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""compact, insights and report with a lake in a bucket, on an S3 server of this machine, through Spark's S3 client."""
+"""Tests compact, insights and report with a lake in a bucket, on a local S3 server, through Spark's S3 client."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `redeliver pipeline` says of a bucket that cannot be used: one error with its cure and exit code, no Spark."""
+"""Tests what `redeliver pipeline` says of an unusable bucket, without Spark: one error, its cure and its exit code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def proxy(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before the server, to which this process goes."""
+    """Yield a proxy before the server, to which this process goes."""
     with proxy_to(server) as found:
         for name, value in environment(found.url).items():
             monkeypatch.setenv(name, value)
@@ -47,7 +47,7 @@ def place() -> str:
 
 @pytest.fixture
 def lake(proxy: Proxy, place: str) -> Lake:
-    """A lake with a letter in its table and one that a dead drain has staged."""
+    """Return a lake with a letter in its table and one that a dead drain has staged."""
     made = Lake(place, create=True)
     Task(made).keep(letter(b"a", message_id="a"), sure=True)
     gather(made)
@@ -62,7 +62,7 @@ def journal(tmp_path: Path) -> str:
 
 
 def error(capsys: Capture, *words: str, code: int) -> str:
-    """The one line that the command prints about its error."""
+    """Run a command that must end with `code`, and return the one line that it prints about its error."""
     assert run(["pipeline", *words]) == code
     out, err = capsys.readouterr()
     assert "Traceback" not in err

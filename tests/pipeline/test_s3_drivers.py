@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of `redeliver pipeline` with a lake in a bucket, as processes with Spark: the chain, races, and kills.
+"""Tests commands of `redeliver pipeline` with a lake in a bucket, as processes with Spark: chain, races and kills.
 
 A kill is SIGKILL, at a request that changes the bucket. One case stands for each kind of such requests, and a test says
 for each command that there is no other kind. `optimize`, which needs no Spark, is killed at each of its requests.
@@ -66,14 +66,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def warm(moto: str) -> Iterator[WarmSession]:
-    """Runs what is not killed: each start of Spark costs many seconds."""
+    """Yield the session that runs what is not killed, since each start of Spark costs many seconds."""
     with WarmSession(moto) as session:
         yield session
 
 
 @pytest.fixture
 def place(moto: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address that no other test has; this process finds the server and its credentials in the environment."""
+    """Return an address that no other test has; this process finds server and credentials in the environment."""
     for name, value in environment(moto).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{uuid4().hex}/lake"
@@ -81,7 +81,7 @@ def place(moto: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def queues(rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """A source and its dead-letter queue, with letters."""
+    """Return a source and its dead-letter queue, which has letters."""
     monkeypatch.setenv("BROKER", rabbitmq43.url)
     source = f"orders.{uuid4().hex[:8]}"
     declare(rabbitmq43, source, f"dlq.{source}")
@@ -91,7 +91,7 @@ def queues(rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[str, st
 
 
 def letters(lake: Lake) -> Counter[int]:
-    """How often each letter is in the table; all files that it leads to are whole."""
+    """Return how often each letter is in the table, and check that all files that the table leads to are whole."""
     counted: Counter[int] = Counter()
     for file in [file for one in read_all(lake.files) for file in one.files]:
         with lake.files.open(file.path) as opened:
@@ -102,7 +102,7 @@ def letters(lake: Lake) -> Counter[int]:
 
 
 def records(numbers: Iterable[int]) -> list[str]:
-    """The ids of these records, in the order of `ids`."""
+    """Return the ids of these records, in the order of `ids`."""
     return sorted(f"0123456789ab-{number}" for number in numbers)
 
 
@@ -111,7 +111,7 @@ def data(lake: Lake, folder: str = "events") -> set[str]:
 
 
 def named(lake: Lake) -> set[str]:
-    """The files of the events that count."""
+    """Return the paths of the files of the events that count."""
     return {file.path for one in lake.manifests() for file in one.files}
 
 
@@ -163,7 +163,7 @@ def test_the_whole_chain_runs_on_a_bucket_and_each_letter_goes_back_once(
 
 
 def judged(ends: list[tuple[int, str, str]], winner: str) -> None:
-    """One driver has won, and the other names the winner's run and ends with 1."""
+    """Check that one driver has won, and that the other names the winner's run and ends with 1."""
     assert sorted(code for code, _, _ in ends) == [0, 1], ends
     [(_, _, complaint)] = [end for end in ends if end[0] == 1]
     named = re.search(r"the run (\S+) of process \d+ on \S+ was published first", complaint)
@@ -224,7 +224,10 @@ def kills(*cases: Kill) -> pytest.MarkDecorator:
 
 
 def others(seen: Iterable[str], cases: Iterable[Kill], *known: str) -> list[str]:
-    """The requests that no case is about. At those of a `known` kind a kill leaves what it leaves in another case."""
+    """Return the requests that no case is about.
+
+    At a request of a `known` kind a kill leaves what it leaves in another case.
+    """
     kinds = [*(case.request for case in cases), *known]
     return [text for text in seen if not any(re.search(kind, text) for kind in kinds)]
 
@@ -330,7 +333,7 @@ def test_a_drain_that_is_killed_loses_no_letter_and_the_next_one_has_each_once(
 
 
 def marts(lake: Lake) -> list[str]:
-    """The runs of the compaction that the marts were made from; all files of the marts are whole."""
+    """Return the runs of the compaction that the marts were made from; check that all files of the marts are whole."""
     manifest = lake.marts().manifest
     for name, mart in manifest.marts.items():
         rows = 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of dead letters in a bucket: races, kills, removal, and a lake that was copied there. No Spark."""
+"""Tests the table of dead letters in a bucket, without Spark: races, kills, removal, and a lake copied there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def place(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address in the bucket that no other test has; this process finds its credentials in the environment."""
+    """Return an address in the bucket that no other test has; this process finds its credentials in the environment."""
     for name, value in environment(server).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{uuid4().hex}/lake"
@@ -54,7 +54,7 @@ def lake(place: str) -> Lake:
 
 
 def bodies(lake: Lake) -> list[bytes | None]:
-    """The bodies in the table; all files that it leads to are whole."""
+    """Return the bodies in the table, and check that all files that the table leads to are whole."""
     found: list[bytes | None] = []
     for file in [file for one in read_all(lake.files) for file in one.files]:
         with lake.files.open(file.path) as opened:
@@ -137,7 +137,7 @@ def test_the_loser_of_a_race_says_who_won_and_where_its_letters_are_and_the_next
 
 
 def killed(place: str, what: str, step: int) -> bool:
-    """Run a writer that is killed before this step; whether it was, and did not come to its end."""
+    """Run a writer that is killed before this step; return whether it was killed, and did not come to its end."""
     paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])
     command = [sys.executable, "-m", "tests.pipeline.letter_writer", place, what, str(step)]
     environ = {**os.environ, "PYTHONPATH": paths}
@@ -147,11 +147,14 @@ def killed(place: str, what: str, step: int) -> bool:
 
 
 class Dead(BaseException):
-    """What a process gets that can send nothing any more."""
+    """Stands for the death of a process, which can send nothing any more."""
 
 
 def dies(place: str, what: str, step: int) -> bool:
-    """Do what the writer does until this request; from then on every request fails, as of a process that has died."""
+    """Do what the writer does until this request, and return whether it was reached; from then on every request fails.
+
+    The requests fail as those of a process that has died.
+    """
     import obstore
 
     left = [step]
@@ -177,7 +180,7 @@ Way = Callable[[str, str, int], bool]
 
 
 def ways(steps: int) -> Any:
-    """All steps of a real process, one of them, and some of them in this process."""
+    """Parametrize a test with some steps in this process, and with one step and all steps of a real process."""
     some = [
         pytest.param(dies, range(0, 300, steps), id="dies"),
         pytest.param(killed, range(20, 21), id="one kill"),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A condition that may come from somebody else: it can look at letters, and do nothing besides."""
+"""A condition that may come from somebody else can look at letters, and do nothing besides."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_value_of_an_option_is_a_text_whatever_stands_in_it(spark: SparkSessio
 
 @pytest.fixture(scope="module")
 def functions(spark: SparkSession) -> Iterator[None]:
-    """Functions of a session that call Java and Python under names of their own."""
+    """Register functions of a session that call Java and Python under names of their own."""
     spark.udf.register("through_python", lambda value: value, "string")
     spark.sql(
         "CREATE OR REPLACE TEMPORARY FUNCTION through_sql(x INT) RETURNS STRING "

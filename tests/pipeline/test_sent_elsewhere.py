@@ -22,12 +22,12 @@ FAR_LATER_US = 4_000_000_000_000_000  # in the year 2096
 
 
 def planned(lake: Lake, folder: Path, letters: int = 10, buckets: int = 4) -> Plan:
-    """A plan of letters 0 to `letters`, number n in bucket n modulo `buckets`: the same letters in each plan."""
+    """Make a plan of so many letters, number n in bucket n modulo `buckets`; each plan has the same letters."""
     return make_plan(lake, folder, "rabbitmq://127.0.0.1:1/", b"", "orders", "DLQ", letters, buckets=buckets)
 
 
 def confirm(plan: Plan, bucket: int, *positions: int) -> None:
-    """As the replay of a plan whose letters at these positions the broker has confirmed."""
+    """Write what a replay of the plan leaves when the broker has confirmed the letters at these positions."""
     register(plan, 1)
     ledger = BucketAttempt(plan.folder, plan.plan_id, bucket, "run")
     ledger.intend(set(positions))

@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def refused(program: str) -> str:
-    """What a process says in which `session` refuses; the class of the error comes first."""
+    """Return what a process says in which `session` refuses; the class of the error comes first."""
     head = "from redeliver_mw.pipeline import session\nfrom redeliver_mw.errors import RedeliverError\ntry:\n    "
     tail = "\nexcept RedeliverError as error:\n    print(type(error).__name__, error)\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])}

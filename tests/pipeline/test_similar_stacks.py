@@ -25,7 +25,7 @@ def steps(count: int) -> list[str]:
 
 
 def grouped_by_hand(stacks: Sequence[Stack]) -> dict[str, str]:
-    """Every pair compared, in fractions; then the groups grown until nothing is linked that is apart."""
+    """Return each stack's group: compare every pair, in fractions, and merge groups until nothing linked is apart."""
     near = {one.fingerprint: {one.fingerprint} for one in stacks}
     for one, other in combinations(stacks, 2):
         a, b = three_in_a_row(one.frames), three_in_a_row(other.frames)

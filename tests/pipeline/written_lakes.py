@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Events and marts put into a lake as their jobs leave them, without Spark."""
+"""Puts events and marts into a lake as their jobs leave them, without Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.pipeline.journals import START_US, record
 
 
 def put_events(lake: Lake, numbers: Sequence[int], bad: Sequence[str] = ()) -> str:
-    """One more run of the compaction, with the records of these numbers, and these bad lines; its name."""
+    """Add a run of the compaction, with the records of these numbers and these bad lines, and return its name."""
     base = snapshots.current(lake.files)
     run = run_after(base.head.generation)
     rows = [{name: getattr(record(number), name) for name in FIELDS} for number in numbers]
@@ -45,7 +45,10 @@ def put_events(lake: Lake, numbers: Sequence[int], bad: Sequence[str] = ()) -> s
 
 
 def put_marts(lake: Lake, generation: int, marts: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A set of marts with these rows, which follows `generation` others; its name. The one before the last is gone."""
+    """Add a set of marts with these rows, which follows `generation` others, and return its name.
+
+    The set before the last one is removed.
+    """
     run = run_after(generation)
     listed = {}
     for name, rows in marts.items():
@@ -65,7 +68,7 @@ def put_marts(lake: Lake, generation: int, marts: Mapping[str, Sequence[Mapping[
 
 
 def any_rows(name: str, count: int = 2) -> list[dict[str, Any]]:
-    """Rows of a mart with a value in each column, on days that follow each other."""
+    """Return rows of a mart with a value in each column, on days that follow each other."""
     return [{field.name: _value(field.type, number) for field in arrow_schema(MARTS[name])} for number in range(count)]
 
 

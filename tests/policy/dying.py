@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A handler that always fails, and what must be left of its message; for tests that hand a policy over."""
+"""Holds a handler that always fails, and checks what is left of its message, for tests that hand a policy over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW = Rule("invoices", 2000, 2)
 
 
 class Failing:
-    """A handler that always fails, and notes at which second of the test it was called, and with which count."""
+    """Always fails, and notes at which second of the test it was called, and with which count."""
 
     def __init__(self) -> None:
         self.test: TestApp | None = None
@@ -42,7 +42,7 @@ def as_app(handed: AnyPolicy, url: str = "memory://") -> tuple[App, Failing]:
 
 
 def in_code(*rules: Rule) -> PolicyMap:
-    """The same without a language: an entry with a whole policy, and one with some fields."""
+    """Return the rules as a map without a language: one entry has a whole policy, the others have some fields."""
     first, *others = rules
     whole = RedeliveryPolicy(first.dead_after, first.rests, f"queue:dead.{first.source}")
     fields = {r.source: {"dead_after": r.dead_after, "backoff": r.rests, "dead_letter": "queue:dead.$"} for r in others}
@@ -50,7 +50,7 @@ def in_code(*rules: Rule) -> PolicyMap:
 
 
 def same_death(test: TestApp, failing: Failing, spelling: str, rule: Rule) -> None:
-    """Same rests, same number of calls, one dead letter in the one right place, with the same marks."""
+    """Check the delays, the number of calls, and that one dead letter is in the right place, with the right marks."""
     test.send(rule.source, b"failing", {"colour": "red"})
     test.advance(100.0)
     assert failing.arrivals == {rule.source: expected(rule)}

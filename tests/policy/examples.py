@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The minimal examples of the manuals' pages, one for each system."""
+"""Holds the minimal examples of the manuals' pages, one for each system."""
 
 EXAMPLES = {
     "jmsjca": "tcp://broker:61613?JMSJCA.redeliveryhandling=2:500; 4:2000; 6:move(same:$.dead)",

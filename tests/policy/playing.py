@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which sides of two policies differ when they are played, and which sides a list of losses speaks of."""
+"""Tells which sides of two policies differ when they are played, and which sides a list of losses speaks of."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORDS: tuple[tuple[str, frozenset[Side]], ...] = (
 
 
 class Lost(NamedTuple):
-    """One line of a list of losses."""
+    """Holds one line of a list of losses."""
 
     line: str
     where: str  # an entry, or nothing
@@ -54,7 +54,7 @@ class Lost(NamedTuple):
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Names that the line may be about."""
+        """Return names that the line may be about."""
         pattern = self.where.removeprefix("queue:").removeprefix("topic:")
         words = pattern.split(".") if pattern not in ("default", "all others") else ["zz"]
         return tuple(
@@ -73,7 +73,7 @@ def _matches(pattern: str, syntax: Literal["activemq", "artemis"], name: str) ->
 
 
 def lost_of(line: str) -> Lost:
-    """What a line says: AssertionError if these tests do not know such a line."""
+    """Return what a line says. Raises AssertionError if these tests do not know such a line."""
     for at in [0, *(found.end() for found in re.finditer(r": ", line))]:
         for words, sides in WORDS:
             if re.match(words, line[at:]):
@@ -87,7 +87,7 @@ Pairs = dict[tuple[int, int], Side | None]
 def differing(
     one: RedeliveryPolicy, other: RedeliveryPolicy, source: Destination, language: str, known: Pairs
 ) -> Iterator[Side]:
-    """The sides that differ for a message of that source. `language` is the other's.
+    """Yield the sides that differ for a message of that source. `language` is that of `other`.
 
     `known` remembers whether the delays of two policies differ, as long as both live.
     """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One policy as an administrator of each system would have written it.
+"""Writes one policy as an administrator of each system would have written it.
 
-A rule: after each failure a rest, and at the last failure to the queue `dead.SOURCE`. Only ActiveMQ's connection
-URL has no word for that queue: its dead letters go to ActiveMQ.DLQ.
+A rule says how long the delay after each failure is, and at which failure a message goes to the queue `dead.SOURCE`.
+Only ActiveMQ's connection URL has no word for that queue: its dead letters go to ActiveMQ.DLQ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Rule(NamedTuple):
 
     @property
     def rests(self) -> list[float]:
-        """Seconds."""
+        """Return the delays in seconds."""
         return [self.rest_ms * self.times**step / 1000 for step in range(self.dead_after - 1)]
 
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's languages: the manual's examples, the numbers of ActiveMQ's own tests, and what is wrong, told at once."""
+"""Tests ActiveMQ's languages: the manual's examples, the numbers of ActiveMQ's own tests, and mistakes.
+
+All mistakes of a text are told at once.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +65,13 @@ def ending(where: str, strategy: str) -> str:
 
 
 def delays(policy: RedeliveryPolicy, most: int = 20) -> list[int]:
-    """Milliseconds after failures 1, 2, … of a message that always fails, until it is dead."""
+    """Return the milliseconds after failures 1, 2, … of a message that always fails, until it is dead-lettered."""
     decisions = itertools.takewhile(lambda one: isinstance(one, Redeliver), map(policy.decide, range(1, most + 1)))
     return [round(decision.base * 1000) for decision in decisions if isinstance(decision, Redeliver)]
 
 
 def buried(policies: PolicyMap, name: str, kind: str = "queue") -> str | None:
-    """Where a dead message of that source goes; None if it is dropped."""
+    """Return the destination of a dead letter of that source; None if the message is dropped."""
     decision = policies.resolve(name, kind).end("exhausted")
     if isinstance(decision, Discard):
         return None
@@ -511,7 +514,7 @@ def test_reading_what_was_written_gives_the_same_decisions(policies: PolicyMap) 
 
 
 def resolved(decision: Decision, source: Destination) -> object:
-    """The decision, its targets as the destinations that they are for this source."""
+    """Return the destinations that a dead letter's targets are for this source, and any other decision as it is."""
     return [one.resolve(source) for one in decision.targets] if isinstance(decision, DeadLetter) else decision
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's recurrence: the numbers of its own RedeliveryPolicyTest, and what follows from its definition."""
+"""Tests ActiveMQ's recurrence: the numbers of its own RedeliveryPolicyTest, and what follows from its definition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's `discardingDLQBrokerPlugin`, and brokers in OSGi's Blueprint."""
+"""Tests ActiveMQ's `discardingDLQBrokerPlugin`, and brokers in OSGi's Blueprint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Maps of policies and the plug-in of ActiveMQ that are written as beans of Spring's or Blueprint's."""
+"""Reads maps of policies and the plug-in of ActiveMQ that are written as beans of Spring's or Blueprint's."""
 
 from __future__ import annotations
 

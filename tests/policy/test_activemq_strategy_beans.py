@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A dead-letter strategy of ActiveMQ that is written as a bean of Spring's, by its Java class."""
+"""Reads a dead-letter strategy of ActiveMQ that is written as a bean of Spring's, by its Java class."""
 
 from __future__ import annotations
 

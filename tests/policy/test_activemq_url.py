@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes in a connection URL of ActiveMQ: each one is told, and none drops an option in silence."""
+"""Tests mistakes in a connection URL of ActiveMQ: each one is told, and none drops an option in silence."""
 
 from __future__ import annotations
 

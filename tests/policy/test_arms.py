@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arms of a policy: who is in which, what they are made of, and what is said of all of them together."""
+"""Tests the arms of a policy: which message is in which, what they are made of, and what is said of them together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(policy: RedeliveryPolicy) -> Counter[str]:
 
 
 def within(count: int, share: float) -> bool:
-    """Five standard deviations: once in two million such tests it would be wrong."""
+    """Return whether a count is within five standard deviations: once in two million such tests it is not."""
     return abs(count - len(KEYS) * share) < 5 * math.sqrt(len(KEYS) * share * (1 - share))
 
 
@@ -74,7 +74,10 @@ def test_a_message_keeps_its_arm_however_often_it_is_asked_for() -> None:
 
 
 def test_the_lot_is_the_one_of_the_manual() -> None:
-    """SHA-256 of VERSION/KEY, its first 53 bits as a fraction; the arms in the order of their names, `main` last."""
+    """The lot is SHA-256 of VERSION/KEY, of which the first 53 bits are a fraction.
+
+    The arms are in the order of their names, with `main` last.
+    """
     for key in KEYS[:300]:
         digest = hashlib.sha256(f"{TRIED.version}/{key}".encode()).hexdigest()
         at = int(bin(int(digest, 16) | 1 << 256)[3:][:53], 2) / 2**53

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arms in an App: one for all attempts of a message, in every record, whatever happens to the process meanwhile."""
+"""Tests arms in an App: one for all attempts of a message, in every record, whatever happens to the process."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ BODY = b"one lamp"
 
 
 def arm_of(message_id: str, policy: RedeliveryPolicy = POLICY) -> Arm:
-    """As anybody can tell who has the message: its key is a hash of the source, its id, and its body."""
+    """Return the arm of a message, as anybody can compute it who has the message.
+
+    The key of the message is a hash of its source, its id, and its body.
+    """
     key = identity.message_key(make_delivery(BODY, message_id=message_id), Past())
     assert key is not None
     return policy.of(key)
 
 
 def ids_in(arm: str, many: int, policy: RedeliveryPolicy = POLICY) -> list[str]:
-    """Of messages that are in this arm."""
+    """Return the ids of `many` messages that are in this arm."""
     return [name for name in map(str, range(many * 50)) if arm_of(name, policy).name == arm][:many]
 
 
 class Shop:
-    """An App on a memory broker and a clock moved by hand. Its handler fails so often on each message, or always."""
+    """Runs an App on a memory broker and a clock moved by hand. Its handler fails `fails` times on each message."""
 
     def __init__(self, policy: Any = POLICY, fails: float = math.inf, url: str = "memory://", **options: Any) -> None:
         self.policy, self.fails, self.url, self.options = policy, fails, url, options
@@ -60,7 +63,7 @@ class Shop:
             raise ValueError("no")
 
     def crash(self) -> None:
-        """Nobody writes anything any more; the next process has the broker and the clock, and knows nothing."""
+        """End the process with nothing more written; the next one has the broker and the clock, and knows nothing."""
         engine = self.test.app._engine
         assert engine is not None
         assert engine.runner is not None

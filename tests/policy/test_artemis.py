@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""address-settings: fields, merging, delays, ends.
+"""Tests address-settings: fields, merging, delays, ends.
 
 H1 to H17 are the vectors of the five-languages facts: the user manual of Artemis (doc), its own tests and classes
 (src), or arithmetic on those (derived).
@@ -42,7 +42,7 @@ EXAMPLE = """<address-settings>
 
 
 class Coin(random.Random):
-    """Draws that are given: the first of a pair is the coin (below 0.5 is plus), the second its share."""
+    """Gives the draws that it was given: the first of a pair is the coin (below 0.5 is plus), the second its share."""
 
     def __init__(self, *draws: float) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def test_a_drawn_delay_is_within_its_span(
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 16])
 def test_as_many_deliveries_as_attempts_and_then_the_dead_letter_address(attempts: int) -> None:
-    """H8, H9 src."""
+    """These are H8 and H9 (src)."""
     policy = one(max_delivery_attempts=attempts, dead_letter_address="ad1")
     assert policy.dead_after == attempts
     assert all(isinstance(policy.decide(failures), Redeliver) for failures in range(1, attempts))
@@ -128,14 +128,14 @@ def test_as_many_deliveries_as_attempts_and_then_the_dead_letter_address(attempt
 
 
 def test_without_a_dead_letter_address_a_message_is_dropped_and_a_warning_says_so() -> None:
-    """H10 src."""
+    """This is H10 (src)."""
     policies = reader.read(setting(max_delivery_attempts=1))
     assert policies.resolve("orders").decide(1) == Discard("exhausted")
     assert policies.warnings == ("#: no dead-letter-address, so a message is dropped after 1 failure",)
 
 
 def test_the_exact_setting_decides_and_only_its_address_receives() -> None:
-    """H11 src."""
+    """This is H11 (src)."""
     wild = setting("*", max_delivery_attempts=3, dead_letter_address="d")
     policies = together(wild=wild, exact=setting("queue1", max_delivery_attempts=4, dead_letter_address="s"))
     assert end(policies.resolve("queue1"), 3) == "Redeliver"
@@ -145,14 +145,14 @@ def test_the_exact_setting_decides_and_only_its_address_receives() -> None:
 
 @pytest.mark.parametrize("attempts", [-1, 0, -7])
 def test_no_attempts_are_endless_ones(attempts: int) -> None:
-    """H12 src."""
+    """This is H12 (src)."""
     policy = one(max_delivery_attempts=attempts, dead_letter_address="DLA")
     assert policy.dead_after is None
     assert isinstance(policy.decide(10**6), Redeliver)
 
 
 def test_the_first_setting_that_sets_a_field_wins() -> None:
-    """H13 src: the closest has DLA, exp, attempts 1000; behind it stand exp2, delay 2003, multiplier 2.5."""
+    """This is H13 (src): the closest has DLA, exp, attempts 1000; behind it stand exp2, delay 2003, multiplier 2.5."""
     near = setting("a", dead_letter_address="DLA", expiry_address="exp", max_delivery_attempts=1000)
     far = setting("#", expiry_address="exp2", redelivery_delay=2003, redelivery_delay_multiplier=2.5)
     policy = together(far=far, near=near).resolve("a")
@@ -179,14 +179,14 @@ H14 = ["#", "a", "a.#", "a.*", "a.b.c", "a.*.c", "a.d.c", "a.b.#", "a.b", "a.b.c
 )
 @pytest.mark.parametrize("shuffle", range(3))
 def test_the_closest_pattern(name: str, winner: str, shuffle: int) -> None:
-    """H14 src, in three orders of writing."""
+    """This is H14 (src), in three orders of writing."""
     keys = random.Random(shuffle).sample(H14, len(H14))
     policies = together(**{key: setting(key, dead_letter_address=f"for-{H14.index(key)}") for key in keys})
     assert end(policies.resolve(name), 10) == f"to queue:for-{H14.index(winner)}"
 
 
 def test_the_example_of_three_settings() -> None:
-    """H17 derived."""
+    """This is H17 (derived)."""
     policies = reader.read(EXAMPLE)
     vip, other = policies.resolve("shop.orders.vip"), policies.resolve("shop.orders.x")
     assert milliseconds(vip, 4) == milliseconds(other, 4) == [2000, 6000, 9000, 9000]
@@ -222,7 +222,7 @@ def test_an_address_that_nothing_matches_has_the_defaults_of_the_broker() -> Non
 
 @pytest.mark.parametrize("root", ["urn:hornetq", "urn:jbm"])
 def test_jms_names_of_hornetq_and_jboss_messaging_lose_their_prefix(root: str) -> None:
-    """The seed's two fragments, made whole."""
+    """The texts are the seed's two fragments, made whole."""
     policies = load_policies(
         f'<configuration xmlns="{root}"><address-settings>'
         + setting(
@@ -264,7 +264,7 @@ def test_an_empty_address_unsets_an_inherited_one() -> None:
 
 
 def test_of_two_settings_with_one_pattern_the_first_counts_alone() -> None:
-    """Seen on Artemis 2.44: `Duplicate address-setting match found … These settings will be ignored`."""
+    """Artemis 2.44 was seen to log `Duplicate address-setting match found … These settings will be ignored`."""
     policies = together(first=setting("a", redelivery_delay=5), second=setting("a", dead_letter_address="D"))
     assert milliseconds(policies.resolve("a"), 1) == [5]
     assert policies.resolve("a").decide(10) == Discard("exhausted")
@@ -281,7 +281,7 @@ def test_of_two_settings_with_one_jms_pattern_the_last_counts_alone() -> None:
 
 
 def test_a_queue_has_the_settings_of_its_address() -> None:
-    """Seen on Artemis 2.44, in both directions."""
+    """This was seen on Artemis 2.44, in both directions."""
     policies = together(a=setting("a.b", redelivery_delay=5), b=setting("c::eu", redelivery_delay=7))
     assert milliseconds(policies.resolve("a.b::eu.x"), 1) == [5]
     assert milliseconds(policies.resolve("c"), 1) == milliseconds(policies.resolve("c::us"), 1) == [7]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`xi:include` in Artemis' broker.xml: files below the folder only, and findings that name them."""
+"""Tests `xi:include` in Artemis' broker.xml: files below the folder only, and findings that name them."""
 
 from __future__ import annotations
 

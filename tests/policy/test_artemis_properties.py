@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis' `broker.properties`: the address settings in Java's syntax, and what is told of mistakes in it."""
+"""Tests Artemis' `broker.properties`: the address settings in Java's syntax, and what is told of mistakes in it."""
 
 from __future__ import annotations
 

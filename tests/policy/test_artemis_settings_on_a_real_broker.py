@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that `convert --to artemis` wrote, loaded by a real Artemis: they apply to the queues that were meant.
+"""Loads settings that `convert --to artemis` wrote into a real Artemis: they apply to the queues that were meant.
 
 The broker is asked by its management what it does with an address. Expected numbers are those of the source language:
 ActiveMQ counts redeliveries, Artemis deliveries, so its number is one more; delays are milliseconds in all three.

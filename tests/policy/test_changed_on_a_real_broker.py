@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`test_changed_while_running` on real brokers; on RabbitMQ queues have to be there before a new version may hold."""
+"""Runs `test_changed_while_running` on real brokers; RabbitMQ needs its queues before a new version may hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 30.0
 
 
 class Heard(logging.Handler):
-    """What became of new versions, as it is said."""
+    """Keeps the log messages that say what became of new versions."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A policy file that changes while an App runs: taken for what arrives afterwards, or refused whole."""
+"""Changes a policy file while an App runs: the file is taken for what arrives afterwards, or refused whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Log = pytest.LogCaptureFixture
 
 
 class Shop:
-    """An App with one policy file, on a memory broker and a clock moved by hand. Each handler fails always."""
+    """Runs an App with one policy file, on a memory broker and a clock moved by hand. Each handler always fails."""
 
     def __init__(self, folder: Path, text: str, *sources: str, **options: Any) -> None:
         self.faults: Faults | None = options.pop("faults", None)
@@ -214,7 +214,7 @@ def test_delays_may_become_longer_than_those_of_the_start(tmp_path: Path, log: L
 
 
 class Older:
-    """An adapter from before `prolong`, with a ladder that only a start makes."""
+    """Is an adapter from before `prolong`, with a ladder that only a start makes."""
 
     def __init__(self, adapter: MemoryAdapter) -> None:
         self._adapter = adapter

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From any language to any: what was written is read as the same decisions, unless the writer says what is lost.
+"""Converts any language to any: the written text is read as the same decisions, or the writer says what is lost.
 
 All pairs of languages that can be read and written are tried. A random policy is written in the first language,
 losses and all; what is read back is a random policy of that language's own, and goes into the second.
@@ -102,7 +102,7 @@ policies = st.builds(
 
 @st.composite
 def armed(draw: st.DrawFn) -> RedeliveryPolicy:
-    """A policy with arms."""
+    """Draw a policy with arms."""
     names = draw(st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=2, unique=True))
     share = st.sampled_from([0.05, 0.1, 0.3])
     return draw(policies).replace(arms={name: (draw(share), draw(policies)) for name in names})
@@ -121,7 +121,7 @@ def maps(draw: st.DrawFn) -> PolicyMap:
 
 
 class Near(NamedTuple):
-    """A delay in seconds that equals any other within some tolerance."""
+    """Holds a delay in seconds, and equals any other one within some tolerance."""
 
     delay: float
     within: float
@@ -141,7 +141,7 @@ def maps_with_arms(draw: st.DrawFn) -> PolicyMap:
 
 
 def told(decision: Decision, source: Destination) -> tuple[object, ...]:
-    """What happens to the message; a message that is kept comes again, as one that is redelivered."""
+    """Return what happens to the message. A message that is kept comes again, as one that is redelivered."""
     match decision:
         case Redeliver(base, low, high) | Keep(base, low, high):
             # a system that counts whole milliseconds cuts what jitter adds or takes to one
@@ -152,7 +152,7 @@ def told(decision: Decision, source: Destination) -> tuple[object, ...]:
 
 
 def assert_same(ours: PolicyMap, theirs: PolicyMap, names: Iterable[str] = ASKED) -> None:
-    """The same decisions after 1 to 100 failures, and when a message expires, for each name and kind."""
+    """Check that the decisions after 1 to 100 failures and the expiry are the same, for each name and kind."""
     compared: dict[tuple[int, int], list[tuple[int, Decision, Decision]]] = {}
     for name, kind in product(names, KINDS):
         source = Destination(name, kind)
@@ -165,7 +165,7 @@ def assert_same(ours: PolicyMap, theirs: PolicyMap, names: Iterable[str] = ASKED
 
 
 def unequal(one: RedeliveryPolicy, other: RedeliveryPolicy) -> Iterator[tuple[int, Decision, Decision]]:
-    """After how many failures (0: when it expires) they decide in words that are not the very same."""
+    """Yield after how many failures (0: when it expires) the policies decide in words that are not the very same."""
     if one == other:
         return  # all that a decision is made of is compared by value
     decided = [(failures, one.decide(failures), other.decide(failures)) for failures in FAILURES]
@@ -175,7 +175,10 @@ def unequal(one: RedeliveryPolicy, other: RedeliveryPolicy) -> Iterator[tuple[in
 
 
 def converted(policies: PolicyMap, language: str) -> tuple[PolicyMap, tuple[str, ...]]:
-    """Written and read again; whatever is lost, it is a text that can be read, and nothing is lost in it twice."""
+    """Write policies and read them again; return the result and what was lost.
+
+    Whatever is lost, the text can be read.
+    """
     written = WRITERS[language](policies)
     try:
         found = READERS[language](written.text, False)
@@ -206,7 +209,7 @@ def test_whatever_differs_is_listed_as_lost(source: str, target: str, policies: 
 
 
 def assert_listed(ours: PolicyMap, theirs: PolicyMap, lines: tuple[str, ...]) -> None:
-    """Each side that differs is listed for its destination, and each line is about a side that differs."""
+    """Check that each side that differs is listed for its destination, and that each line is about such a side."""
     lost = [lost_of(line) for line in lines]
     names = dict.fromkeys((*ASKED, *(name for one in lost for name in one.examples)))
     seen: set[str] = set()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""PolicyMap: which policy for which destination."""
+"""Tests PolicyMap, which says which policy is for which destination."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P, Q, R, S = (RedeliveryPolicy(dead_after) for dead_after in (1, 2, 3, 4))
 
 
 def test_the_map_of_the_activemq_manual() -> None:
-    """A policy for FRED.JOE, another for a tree, and a default."""
+    """The map has a policy for FRED.JOE, another for a tree, and a default."""
     policies = PolicyMap({"FRED.JOE": P, "ORDERS.>": Q}, default=R)
     assert policies.resolve("FRED.JOE") == P
     assert policies.resolve("ORDERS.EU.1") == policies.resolve("ORDERS") == Q

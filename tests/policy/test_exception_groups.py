@@ -19,7 +19,7 @@ def group(*errors: Exception) -> ExceptionGroup[Exception]:
 
 
 def decided(policy: RedeliveryPolicy, *errors: Exception, failures: int = 1) -> Decision:
-    """The same for the group, and for a group in which it is one of several levels."""
+    """Return the decision for a group of errors, and check that it is the same for a group of several levels."""
     flat = policy.decide(failures, 0.0, group(*errors))
     nested = policy.decide(failures, 0.0, group(*errors[:-1], group(group(errors[-1]))))
     assert flat == nested

@@ -127,7 +127,7 @@ def test_with_strict_policies_an_app_refuses_a_policy_with_a_finding(policy: str
 
 
 def changed(file: Path, text: str, **options: object) -> TestApp:
-    """A running App whose policy file, dead at the second failure, has been changed to this."""
+    """Return a running App whose policy file, dead at the second failure, has been changed to this text."""
     file.write_text("1:1000; 2:move(queue:dead)", "utf-8")
     test = TestApp(app_of(file, **options))
     test.advance(3)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A map that merges as one that looks up: the same answer for every name."""
+"""Compares a map that merges with one that looks up: both have the same answer for every name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The JMSJCA redelivery string: the published examples, the original's own test strings, and its error codes."""
+"""Tests the JMSJCA redelivery string: the published examples, the original's own test strings, and its error codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUEUE1 = Destination("Queue1")
 
 
 def milliseconds(text: str, count: int) -> list[float]:
-    """The delays after failures 1 to `count`, as the handler always fails; stops at the end of the message."""
+    """Return the delays after failures 1 to `count`, as the handler always fails, up to the end of the message."""
     return list(_delays(RedeliveryPolicy.parse(text, "jmsjca"), count))
 
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The vectors J1 to J12 of the JMSJCA redelivery string, each with where it comes from.
+"""Tests the vectors J1 to J12 of the JMSJCA redelivery string, each with where it comes from.
 
-`seed`: the user's manual. `test`: the original's own unit test of its redelivery handler. `derived`: worked out
+`seed` is the user's manual. `test` is the original's own unit test of its redelivery handler. `derived` is worked out
 from the original's algorithm by hand. Delays are milliseconds after failure 1, 2, 3, …
 """
 

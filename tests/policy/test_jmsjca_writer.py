@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Any policy as a redelivery string of JMSJCA, and what is lost on the way."""
+"""Writes any policy as a redelivery string of JMSJCA, and tests what is lost on the way."""
 
 from __future__ import annotations
 

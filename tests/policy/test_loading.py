@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""load_policies: text, URL or file, told apart by content; one error with place and cure."""
+"""Tests load_policies: text, URL or file, told apart by content; one error with place and cure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RedeliveryPolicy: when it is over, how long it rests, what wins over what."""
+"""Tests RedeliveryPolicy: when it is over, how long its delays are, what wins over what."""
 
 from __future__ import annotations
 

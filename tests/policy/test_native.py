@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The native language: what it reads, what it writes, and what it says to a mistake."""
+"""Tests the native language: what it reads, what it writes, and what it says to a mistake."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a text says, the reader of the native language answers with policies or with a PolicyError."""
+"""Checks that the reader of the native language answers any text with policies or with a PolicyError."""
 
 from __future__ import annotations
 

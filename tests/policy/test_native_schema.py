@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON Schema of the native language, which editors use: it knows the keys that the reader knows."""
+"""Tests the JSON Schema of the native language, which editors use: it knows the keys that the reader knows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer
 
 
 def valid(schema: Any, given: Any) -> bool:
-    """What JSON Schema means by the few keywords that are used here."""
+    """Return whether JSON Schema allows a value, by the meaning of the few keywords that are used here."""
     if schema is True:
         return True
     if "$ref" in schema and not valid(SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], given):

@@ -19,7 +19,7 @@ SOURCE = Destination("orders")
 
 
 def nearest(policy: RedeliveryPolicy, language: str) -> tuple[RedeliveryPolicy, tuple[str, ...]]:
-    """The policy of `orders` as it is read back, and what was lost."""
+    """Return the policy of `orders` as it is read back, and what was lost."""
     written = WRITERS[language](PolicyMap([MapEntry(SOURCE.name, SOURCE.kind, policy)]))
     return READERS[language](written.text, False).resolve(SOURCE.name), written.lost
 

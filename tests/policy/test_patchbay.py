@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Patch Bay's dynamoMessagingSystem.xml: the manual's examples, the rules drawn from it, and what is wrong."""
+"""Tests Patch Bay's dynamoMessagingSystem.xml: the manual's examples, the rules drawn from it, and what is wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several `dynamoMessagingSystem.xml` over each other, by the rules for `xml-combine` in ATG's programming guide."""
+"""Puts several `dynamoMessagingSystem.xml` over each other, by the rules for `xml-combine` of ATG.
+
+The rules are in ATG's programming guide.
+"""
 
 from __future__ import annotations
 

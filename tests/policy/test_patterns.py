@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of ActiveMQ and of Artemis: what they match, and which comes first."""
+"""Tests patterns of ActiveMQ and of Artemis: what they match, and which comes first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_patterns_of_the_two_differ_where_a_star_stands_among_letters() -> N
 
 
 def test_a_rest_behind_an_empty_word_matches_only_what_begins_so() -> None:
-    """Seen on Artemis 2.44."""
+    """This was seen on Artemis 2.44."""
     assert Pattern(".#", "artemis").matches(".x")
     assert not Pattern(".#", "artemis").matches("x")
 
@@ -76,7 +76,7 @@ def test_a_rest_behind_an_empty_word_matches_only_what_begins_so() -> None:
     ],
 )
 def test_no_star_of_artemis_stands_for_an_empty_word(text: str, name: str, matches: bool) -> None:
-    """Seen on Artemis 2.44."""
+    """This was seen on Artemis 2.44."""
     assert Pattern(text, "artemis").matches(name) == matches
 
 
@@ -86,7 +86,7 @@ def test_a_regular_expressions_marks_are_letters() -> None:
 
 
 def test_unrelated_patterns_are_chosen_by_their_text_and_the_name_itself_first() -> None:
-    """As ActiveMQ compares names where neither pattern matches the other."""
+    """ActiveMQ compares names where neither pattern matches the other."""
     patterns = [Pattern(text, "activemq") for text in ("A.>", "*.B", "A.*")]
     assert closest("A.B", patterns) is patterns[1]
     assert closest("A.*", patterns) is patterns[2]
@@ -99,7 +99,7 @@ def test_a_comma_separates_patterns_of_activemq_only() -> None:
 
 
 def test_artemis_order_of_precedence() -> None:
-    """RepositoryTest of Artemis, and its user manual: `foo.*` stands before `foo.0.#` for `foo.0`."""
+    """RepositoryTest of Artemis and its user manual agree: `foo.*` stands before `foo.0.#` for `foo.0`."""
     texts = ["#", "foo.#", "foo.0.#", "*.0", "foo.*", "foo.0"]
     ordered = ["foo.0", "foo.*", "*.0", "foo.0.#", "foo.#", "#"]
     for order in itertools.permutations(texts):

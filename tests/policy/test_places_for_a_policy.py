@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Wherever a policy may be handed over, every language may be, as a text and as a file; and a map by destination."""
+"""Tests all places for a policy: each takes every language, as a text and as a file, and a map by destination."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_policy_on_a_url_that_is_misspelled_is_refused_and_not_passed_over() -
 
 
 def pulled(name: str, policy: Handed | None, query: str = "") -> list[int]:
-    """The counts with which a message comes that always fails, until it is dead."""
+    """Return the counts with which a message comes that always fails, until it is dead-lettered."""
     counts: list[int] = []
     with connect(f"memory://{name}{query}") as session:
         session.publish("orders", b"failing")
@@ -196,7 +196,7 @@ TERMS = [pika_terms, stomp_terms, proton_terms, marked_terms]
 
 
 def decided(terms: DropinOptions, rule: Rule) -> list[object]:
-    """What the drop-in's plan for this source says of each failure, up to the last."""
+    """Return what the drop-in's plan for this source says of each failure, up to the last."""
     policy = terms.plan(Destination(rule.source), ANY_DELAY).policy
     found: list[object] = []
     for failures in range(1, rule.dead_after + 1):

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One policy, as each system would have it written, does the same thing when it runs.
+"""Runs one policy as each system would have it written: it does the same thing in each.
 
-What is expected is arithmetic: with rests of 1 s and 2 s a message that always fails arrives at 0 s, 1 s and 3 s.
+What is expected is arithmetic: with delays of 1 s and 2 s a message that always fails arrives at 0 s, 1 s and 3 s.
 """
 
 from __future__ import annotations

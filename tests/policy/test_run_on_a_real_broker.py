@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The policy of `test_run_in_all_languages`, in every language, on RabbitMQ and by the wall's clock."""
+"""Runs the policy of `test_run_in_all_languages`, in every language, on RabbitMQ and by the wall's clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNS = [*((spelling, 1) for spelling in SPELLINGS), *((spelling, 2) for spelling
 
 
 class Failing:
-    """A handler that always fails, and notes when it began and ended."""
+    """Always fails, and notes when each call began and ended."""
 
     def __init__(self) -> None:
         self.began: list[float] = []
@@ -38,7 +38,7 @@ class Failing:
         raise ValueError("no")
 
     def rested(self, rule: Rule) -> None:
-        """It was called as often as the rule says, with the rule's rests between."""
+        """Check that the handler was called as often as the rule says, with the rule's delays between the calls."""
         assert self.counts == list(range(1, rule.dead_after + 1))
         rests = [began - ended for ended, began in zip(self.ended, self.began[1:], strict=False)]
         for rest, least in zip(rests, rule.rests, strict=True):
@@ -46,7 +46,7 @@ class Failing:
 
 
 def dead(app: App, count: int) -> threading.Event:
-    """Set when so many messages are dead-lettered and settled."""
+    """Return an event that is set when so many messages are dead-lettered and settled."""
     done, letters = threading.Event(), []
 
     @app.on_attempt

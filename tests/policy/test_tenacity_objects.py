@@ -174,16 +174,16 @@ def test_a_retry_matches_what_it_matches_in_tenacity(retry: Any) -> None:
 
 
 def no_stop(_call: Any) -> bool:
-    """Tenacity would call it; nobody can read it."""
+    """Return True when tenacity calls it. Nobody can read what such a function means."""
     return True
 
 
 class MyWait(t.wait_exponential):
-    """A wait of the user's: what it computes cannot be read."""
+    """Is a user's own wait: nobody can read what it computes."""
 
 
 class MyRetry(t.retry_if_exception_type):
-    """A retry of the user's."""
+    """Is a user's own retry."""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""WebLogic's JMS module: templates, limits, delays, error destinations, expiry.
+"""Tests WebLogic's JMS module: templates, limits, delays, error destinations, expiry.
 
 W1 to W11 are the vectors of the five-languages facts; all of them are readings of the manual page that is the seed.
 """
@@ -81,7 +81,7 @@ def test_a_limit_counts_redeliveries(fields: dict[str, object], expected: list[s
 
 
 def test_the_senders_limit_counts_where_the_destination_has_none() -> None:
-    """W4: limit 1 of the sender's is two deliveries, then the error destination."""
+    """This is W4: limit 1 of the sender's is two deliveries, then the error destination."""
     open_, closed = failing(error_destination="E"), failing(error_destination="E", redelivery_limit=4)
     limited = reader.with_senders_limit(work(open_), 1)
     assert [end(limited, failures) for failures in (1, 2)] == ["Redeliver", "to queue:E"]
@@ -94,7 +94,7 @@ def test_the_senders_limit_counts_where_the_destination_has_none() -> None:
 
 @pytest.mark.parametrize(("override", "expected"), [(-1, 500), (0, 0), (3000, 3000)])
 def test_an_override_of_minus_one_is_the_consumers_delay(override: int, expected: int) -> None:
-    """W5."""
+    """This is W5."""
     factory = f'<connection-factory name="F"><default-delivery-params>{tags(default_redelivery_delay=500)}'
     factory += "</default-delivery-params></connection-factory>"
     policy = work(overriding(redelivery_delay=override), beside=factory)
@@ -102,7 +102,7 @@ def test_an_override_of_minus_one_is_the_consumers_delay(override: int, expected
 
 
 def test_a_destination_stands_over_its_template_one_by_one() -> None:
-    """W6."""
+    """This is W6."""
     policies = load_policies(EXAMPLE)
     policy = policies.resolve("Work")
     assert delays(policy, 2) == [7000, 7000]
@@ -131,7 +131,7 @@ def test_a_template_names_error_destinations_by_subdeployment() -> None:
 def test_a_redirected_message_lives_as_long_as_its_new_destination_says(
     life: str | None, expected: float | None
 ) -> None:
-    """W7: now + 60000 ms, or never."""
+    """This is W7: the message lives until now + 60000 ms, or for ever."""
     error = f'<queue name="E">{overriding(time_to_live=life) if life else ""}</queue>'
     policy = work(failing(error_destination="E", expiration_policy="Redirect"), beside=error)
     expired = policy.expired()
@@ -142,7 +142,7 @@ def test_a_redirected_message_lives_as_long_as_its_new_destination_says(
 
 @pytest.mark.parametrize("place", ["queue", "template", "emptied"])
 def test_redirect_without_an_error_destination_is_refused(place: str) -> None:
-    """W8; and that an error destination may not be taken away while it is in use."""
+    """This is W8, and also that an error destination may not be taken away while it is in use."""
     redirect = failing(expiration_policy="Redirect", **({"error_destination": "E"} if place == "emptied" else {}))
     template = f'<template name="T">{redirect}</template>'
     own = (
@@ -178,7 +178,7 @@ def test_what_is_logged_of_an_expired_message(items: str, expected: dict[str, ob
 
 @pytest.mark.parametrize("policy", ["None", "Discard", "discard", "", None])
 def test_an_expired_message_is_dropped_silently(policy: str | None) -> None:
-    """W11."""
+    """This is W11."""
     read = work(failing(error_destination="E", **({} if policy is None else {"expiration_policy": policy})))
     assert read.expired() == Discard("expired")
     assert read.expiry.action == "discard"

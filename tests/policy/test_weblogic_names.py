@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The names by which clients know WebLogic's destinations: JNDI names, and those of distributed destinations."""
+"""Tests the names by which clients know WebLogic's destinations: JNDI names, and those of distributed destinations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_dead_letters_of_a_jndi_name_go_to_the_jndi_name_of_the_error_destinatio
 
 
 def two(first: str, second: str) -> PolicyMap:
-    """The queues A, dead after 3 failures, and B, dead after 7, with such JNDI names."""
+    """Return the policies of the queues A, dead after 3 failures, and B, dead after 7, with these JNDI names."""
     limits = {"A": (2, first), "B": (6, second)}
     queues = [
         f'<queue name="{name}">{FAILS.format(limit)}<jndi-name>{jndi}</jndi-name></queue>'

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""XML for the readers: names, places, bounds; and the list of all that is wrong."""
+"""Tests XML for the readers: names, places, bounds; and the list of all that is wrong."""
 
 from __future__ import annotations
 

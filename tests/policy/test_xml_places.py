@@ -90,7 +90,7 @@ WHOLE = {
 
 
 def told(text: str, language: str | None = None, *, strict: bool = False) -> str:
-    """All that is said of a text, warnings or the error."""
+    """Return all that is said of a text: its warnings or the error."""
     try:
         return "\n".join(load_policies(text, language, strict=strict).warnings)
     except PolicyError as error:
@@ -98,7 +98,7 @@ def told(text: str, language: str | None = None, *, strict: bool = False) -> str
 
 
 def written(element: Element, around: str = "") -> str:
-    """The element as text again."""
+    """Return the element as text again."""
     namespace = f" xmlns={quoteattr(element.namespace)}" if element.namespace != around else ""
     attributes = "".join(f" {name}={quoteattr(value)}" for name, value in element.attributes.items())
     inner = "".join(written(child, element.namespace) for child in element.children)
@@ -106,7 +106,7 @@ def written(element: Element, around: str = "") -> str:
 
 
 def bearing(language: str) -> Iterator[tuple[int, Element, Element, Element | None, XmlSchema]]:
-    """Every element that bears a policy: its number, itself, what it is in, and what that is in."""
+    """Yield every element that bears a policy: its number, the element, its parent, the parent's parent, the schema."""
     root, schema = xml.parse(WHOLE[language]), SCHEMAS[language]
     waiting: list[tuple[Element, Element | None]] = [(root, None)]
     number = 0
@@ -185,7 +185,7 @@ def test_an_element_one_level_too_high_says_where_it_belongs(language: str, numb
 
 @pytest.mark.parametrize(("language", "number"), CASES)
 def test_an_element_one_level_too_low_says_where_it_belongs(language: str, number: int) -> None:
-    """Inside each of its neighbours, ours or not."""
+    """The element is put inside each of its neighbours, ours or not."""
     count = len(case(language, number)[2].children)
     for at in range(count):
         root, element, parent, _, schema = case(language, number)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Maps of policies to write, and whether two maps decide alike."""
+"""Makes maps of policies to write, and compares the decisions of two maps."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ policies = st.builds(
 
 @st.composite
 def maps(draw: st.DrawFn, patterns: list[str]) -> PolicyMap:
-    """Up to four entries of these patterns, best match, as ActiveMQ writes them."""
+    """Draw up to four entries of these patterns, best match, as ActiveMQ writes them."""
     keys = st.tuples(st.sampled_from(patterns), st.sampled_from([None, "queue", "topic"]))
     chosen = draw(st.lists(keys, max_size=4, unique=True))
     return PolicyMap([MapEntry(pattern, kind, draw(policies)) for pattern, kind in chosen], draw(policies))
 
 
 def difference(ours: PolicyMap, theirs: PolicyMap) -> str:
-    """The first decision that differs, of any name and kind and of F up to 100; empty if none does."""
+    """Return the first decision that differs, of any name and kind and of F up to 100; return "" if none does."""
     for name in NAMES:
         for kind in KINDS:
             one, other = ours.resolve(name, kind), theirs.resolve(name, kind)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The supervisor on a clock moved by hand, over processes that are only said to be: pauses, deadlines, exit codes."""
+"""Tests the supervisor on a clock moved by hand, over invented processes: pauses, deadlines, exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STOP_TIMEOUT = 7.0
 
 
 class Hand:
-    """A process by hand: says and ends as the test wants, and notes what it is told."""
+    """Stands for a process: says and ends as the test wants, and notes what it is told."""
 
     def __init__(self, share: ProcessShare, pid: int) -> None:
         self.share, self.pid = share, pid
@@ -60,7 +60,7 @@ class Hand:
 
 
 class Floor:
-    """A supervisor, its processes in the order in which they were started, and the time."""
+    """Holds a supervisor, its processes in the order in which they were started, and the time."""
 
     def __init__(self, wanted: int) -> None:
         self.now = 1000.0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's own limit against the policy: what is refused, what is warned of, and what nobody needs to hear."""
+"""Tests the broker's own limit against the policy: what is refused, what is warned of, and what is fine."""
 
 from __future__ import annotations
 

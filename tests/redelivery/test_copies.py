@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Exact-copies, header-budget, and docs/headers.md: what copies and dead letters carry."""
+"""Tests exact-copies, header-budget, and docs/headers.md: what copies and dead letters carry."""
 
 from __future__ import annotations
 

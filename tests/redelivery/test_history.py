@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a dead letter tells of its last attempts, whichever way its rests were waited out."""
+"""Tests what a dead letter tells of its last attempts, whichever way its delays were spent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs in, commands out: the rules, one history each. All orders of inputs: `test_interceptor_walk.py`."""
+"""Tests inputs and their commands: the rules, one history each. `test_interceptor_walk.py` has all orders of inputs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NACK = DelayOptions("nack", 50, 10.0, None, 10.0)
 
 
 class Core:
-    """An interceptor, a clock turned by hand, and the commands of the last input."""
+    """Holds an interceptor, a clock turned by hand, and the commands of the last input."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ def delivery(
 
 
 def copied(failures: int) -> dict[str, str]:
-    """The headers of a first copy, for this source."""
+    """Return the headers of a first copy, for this source."""
     return {
         "redeliver_failures": str(failures),
         "redeliver_failures_for": "orders",
@@ -143,7 +143,7 @@ def arrival_of(out: Outgoing, **more: Any) -> Delivery:
 
 
 def again(d: Delivery, **more: Any) -> Delivery:
-    """The broker's redelivery of it in the next generation."""
+    """Return the broker's redelivery of a delivery, in the next generation."""
     return delivery(d.message_id or "", d.body, d.generation + 1, True, dict(d.headers), **more)
 
 
@@ -264,7 +264,7 @@ def test_a_held_message_is_dead_lettered_when_its_lost_run_was_the_last_allowed(
 
 
 def held_beside_a_lost_run(policy: RedeliveryPolicy) -> tuple[Core, Delivery]:
-    """What rests is the second delivery; the handler of the first, which is returned, still runs."""
+    """Return a core that holds a second delivery, and the first delivery, whose handler still runs."""
     core, d = Core(policy), delivery()
     core.feed(GenerationLost(1, [d]))
     second = delivery("m1", generation=2)
@@ -583,7 +583,7 @@ def test_a_longer_delay_takes_hop_after_hop_until_the_remainder_is_held() -> Non
 
 
 class YoungLadder:
-    """Rungs that cannot be used for so many seconds yet."""
+    """Has rungs that cannot be used for so many seconds yet."""
 
     left = 3.0
 
@@ -678,7 +678,7 @@ ONCE = RedeliveryPolicy(1, 5.0, "queue:DLQ.$")
 
 
 def tight(policy: RedeliveryPolicy = ONCE, **ways: Any) -> Core:
-    """Where no header fits, in a window with room for two such messages."""
+    """Return a core for a broker on which no header fits, with a window that has room for two such messages."""
     honours = frozenset({"accepted", "released"})
     given = replace(HOLD, **({"apart": 2, "apart_beyond": 2} | ways))
     return Core(policy, given, header_bytes=100, honours=honours)
@@ -1156,7 +1156,7 @@ def test_an_abandoned_transaction_is_gone_on_with_when_its_message_is_back_marke
 
 
 def test_a_transaction_that_was_lost_with_its_link_is_tried_as_one_again_but_only_once() -> None:
-    """Else, killed between the copy and its settle, both would live on, each to a dead letter of its own."""
+    """Otherwise, after a kill between the copy and its settle, both would live on, each to a dead letter of its own."""
     core, d = atomic(), delivery()
     core.fail(d)
     moved(core, "lost")
@@ -1224,7 +1224,7 @@ def test_a_message_that_went_back_is_awaited_only_where_the_broker_may_not_mark_
 
 
 def crashed(core: Core, d: Delivery, failures: int = 0) -> Delivery:
-    """As the ledger has it of a message that a process died of."""
+    """Write a message into the ledger as one that a process died of, and return its delivery, marked as redelivered."""
     key = message_key(d, Past())
     assert key is not None
     entry = LedgerEntry(key, Past(failures=failures), digest(d), crashed=True)
@@ -1277,7 +1277,7 @@ def nameless(generation: int = 1, redelivered: bool = False, body: bytes = b"x",
 
 
 def failed_and_lost(core: Core, *failures: int) -> None:
-    """Of each message without an id so many failures; then their generation is lost."""
+    """Let each message without an id fail as often as its number says, and then lose their generation."""
     for times in failures:
         d = nameless()
         core.fail(d)

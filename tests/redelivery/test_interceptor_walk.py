@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every order of inputs that can really happen, walked; what may never break is checked after each step.
+"""Walks every order of inputs that can really happen; what may never break is checked after each step.
 
 A small model of broker, handlers, timers and publishing link offers the inputs that are possible now; the walk
 takes each of them in turn and goes on from there; bad answers and losses are as many as the test says, since each
@@ -163,7 +163,7 @@ class PlainLedger:
 
 @dataclass(eq=False)
 class Message:
-    """One copy of a message at the broker, and what is true of it whatever the interceptor believes."""
+    """Holds one copy of a message at the broker, and what is true of it whatever the interceptor believes."""
 
     name: str
     native: Native
@@ -287,7 +287,7 @@ class World:
         self.feed(CopyAnswered(token, copy_id, cast(Verdict, word), word, self.at))
 
     def moved(self, token: int, verdict: Any) -> None:
-        """A lost transaction was committed or not, which its loss has decided; an abandoned one was not."""
+        """Answer a transaction. The loss of a lost one decided whether it was committed; an abandoned one was not."""
         c = self.transactions.pop(token)
         message = self.message_of.get(c.delivery)
         self.bad_answers -= verdict != "ok" and c.delivery.generation == self.generation
@@ -305,7 +305,7 @@ class World:
         self.check_accept(message)
 
     def keep(self, origin: Message, out: Outgoing) -> None:
-        """A retry copy is the broker's."""
+        """Let the broker keep a retry copy."""
         name = f"{origin.name}>"
         if out.target == SOURCE and not is_letter(out) and all(m.name != name for m in self.messages):
             native, failures = Native(out.body, dict(out.headers), out.properties), out.headers["redeliver_failures"]
@@ -417,7 +417,7 @@ class World:
         message.accepted = True
 
     def check(self) -> None:
-        """What holds after every step: the budget, and that every tracked delivery has a way out."""
+        """Check what holds after every step: the budget, and that every tracked delivery has a way out."""
         i = self.interceptor
         deliveries, effects = i._deliveries, i._effects
         ways, places = i.plans[SOURCE].ways, i.budget_of(SOURCE)
@@ -589,7 +589,7 @@ def freeze(world: World) -> bytes:
 
 
 def walk(start: World, depth: int) -> tuple[int, int]:
-    """How many states were found, and how many of them at the last depth: 0 if there are no more."""
+    """Return how many states were found, and how many of them at the last depth: 0 if there are no more."""
     seen = {start.snapshot()}
     frontier: list[tuple[bytes, list[tuple[Any, ...]], tuple[Any, ...]]] = [(freeze(start), list(start.offers()), ())]
     for left in reversed(range(depth)):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the five systems read from messages and write on them; the numbers are those of their manuals."""
+"""Tests what the five systems read from messages and write on them; the numbers are those of their manuals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def letters_of(
     source: str = "orders",
     **properties: Any,
 ) -> list[StoredMessage]:
-    """The dead letters of one message that `failing` got."""
+    """Return the dead letters of one message that `failing` got."""
     app = App("memory://", policy=policy, allow_hot_loop=True)  # as WebLogic's default is
     app.handler(source)(failing)
     with TestApp(app) as failing.test:
@@ -305,7 +305,10 @@ class TestWebLogic:
         assert "JMSDeliveryMode=NON_PERSISTENT" in line
 
     def expired(self, policy: RedeliveryPolicy, **headers: Any) -> list[StoredMessage]:
-        """What is in *late* and *dead* after a message with two seconds to live has failed and rested for five."""
+        """Return the messages in *late* and *dead* after one has failed and was delayed by five seconds.
+
+        The message had two seconds to live.
+        """
         app, failing = App("memory://", policy=policy), Failing()
         app.handler("orders")(failing)
         with TestApp(app) as failing.test:
@@ -378,7 +381,7 @@ class TestPatchBay:
 
 
 class Unreadable(MemoryReader):
-    """Its messages have headers that no driver can decode."""
+    """Reads messages whose headers no driver can decode."""
 
     def headers(self, native: Any, /) -> dict[str, Any]:
         raise ValueError("no table of headers")

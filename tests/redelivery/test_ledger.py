@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Own-count: the count is ours, and only where it is ours."""
+"""Tests own-count: the count is ours, and only where it is ours."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_forwarded_lineage_is_told_apart_by_body_and_id() -> None:
 
 
 def test_a_copy_id_is_the_same_on_every_try_and_never_that_of_another_copy() -> None:
-    """Exact-copies: a hash of lineage, generation, hop and target."""
+    """The rule is exact-copies: a copy id is a hash of lineage, generation, hop and target."""
     targets = [Destination("dlq"), Destination("dlq", "topic"), Destination("audit")]
     ids = [copy_id(line, g, h, t) for line in ("L", "M") for g in (0, 1) for h in (1, 2) for t in targets]
     assert len(set(ids)) == 24

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What handlers send, beside the contract: limbo, crashes, loops that pull, ids, and calls without a broker."""
+"""Tests what handlers send, beside the contract: limbo, crashes, loops that pull, ids, and calls without a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = Capabilities(dialect="plain", broker_kind="plain")
 
 
 class Shop:
-    """An app that sends on what it gets, to a queue that is open and to one that can be full."""
+    """Sends on what an App gets, to a queue that is open and to a queue that can be full."""
 
     def __init__(self, limbo: Path | None, *, crash_safe: bool = False, personality: str = "rabbitmq") -> None:
         self.url, self.limbo, self.crash_safe = f"memory://?personality={personality}", limbo, crash_safe
@@ -45,7 +45,7 @@ class Shop:
         return TestApp(app)
 
     def crash(self) -> None:
-        """Nobody writes anything any more, and the next program has the broker and the clock of this one."""
+        """End the program with nothing more written; the next program has the broker and the clock of this one."""
         engine = self.test.app._engine
         assert engine is not None
         assert engine.runner is not None
@@ -71,7 +71,7 @@ class Shop:
 
 @pytest.fixture
 def ledgers() -> Iterator[None]:
-    """As in a new process."""
+    """Empty the ledgers, as they are in a new process."""
     from redeliver_mw.redelivery import ledger
 
     ledger._ledgers.clear()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`async with app` that is cancelled while it starts: nothing consumes afterwards."""
+"""Cancels `async with app` while the App starts: nothing consumes afterwards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Batches: a handler gets a list, which succeeds or fails as one, while each message has its own count."""
+"""Tests batches: a handler gets a list, which succeeds or fails as one, while each message has its own count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
 
 
 class Shop:
-    """A handler of batches that fails with `error` while one of `failing` is in it; remembers what it was given."""
+    """Handles batches, fails with `error` while one of `failing` is in a batch, and remembers what it was given."""
 
     def __init__(self, *failing: str, error: Exception | None = None) -> None:
         self.failing, self.error = set(failing), error or ConnectionError("away")
@@ -47,7 +47,7 @@ class Shop:
 
 
 def at_once(test: TestApp, *texts: str) -> None:
-    """All there before the first is handled."""
+    """Send messages so that all are there before the first is handled."""
     test.app.pause("orders")
     for text in texts:
         test.send("orders", text, message_id=text)

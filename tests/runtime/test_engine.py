@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused before the first message, and what a stop leaves to the broker."""
+"""Tests what is refused before the first message, and what a stop leaves to the broker."""
 
 from __future__ import annotations
 

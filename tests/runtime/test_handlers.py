@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What can be a handler: others are refused at once, and its lines have run when its message is settled."""
+"""Tests what can be a handler: others are refused at once, and its lines have run when its message is settled."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ NAMES = ["coroutine function", "returns a coroutine", "wraps and returns", "wrap
 @pytest.mark.parametrize("handler", ASYNC, ids=NAMES)
 @pytest.mark.parametrize("batch", [None, 1])
 def test_a_coroutine_runs_to_its_end_before_its_message_is_settled(handler: Handler, batch: int | None) -> None:
-    """However it is hidden. In a real run the App has threads and a loop."""
+    """A coroutine is found however it is hidden. In a real run the App has threads and a loop."""
     name = f"coroutines-{NAMES[ASYNC.index(handler)]}-{batch}".replace(" ", "-")
     broker, seen = MemoryBroker("rabbitmq", name=name, makes_queues=True), []
     register_broker(name, broker)
@@ -181,7 +181,7 @@ def test_a_hand_driven_test_runs_coroutines_too(handler: Handler) -> None:
 # The one that is left out runs a loop on the thread that calls it, where the test's runs.
 @pytest.mark.parametrize("handler", [one for one in ASYNC if one is not wraps_and_runs])
 def test_so_does_one_that_is_a_coroutine_itself(handler: Handler) -> None:
-    """As with pytest-asyncio: a loop runs on the thread of the test."""
+    """A loop runs on the thread of the test, as with pytest-asyncio."""
 
     async def test() -> list[dict[str, Any]]:
         app = App("memory://", policy=ONCE)

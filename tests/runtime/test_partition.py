@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several processes consumes what."""
+"""Tests which of several processes consumes what."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def app_with(url: str = "memory://", ordered: str = "", free: str = "", **more: 
 
 
 def shares(of: int, *arguments: Any, **options: Any) -> tuple[list[str], set[int]]:
-    """The names of each process's sources, and what each says of the number of processes."""
+    """Return the names of each process's sources, and what each process says of the number of processes."""
     apps = [app_with(*arguments, **options) for _ in range(of)]
     said = {app.divide(ProcessShare(index, of)) for index, app in enumerate(apps)}
     return ["".join(sorted(source.name for source in app.sources)) for app in apps], said
@@ -50,7 +50,7 @@ def test_each_ordered_source_is_one_processs_and_they_are_spread_evenly() -> Non
 
 
 def test_the_order_of_registration_does_not_matter() -> None:
-    """It may be that of a set of names, which is another one in each process."""
+    """The order may be that of a set of names, which is another one in each process."""
     for index in range(2):
         one, two = app_with(ordered="abcd"), app_with(ordered="dbca")
         one.divide(ProcessShare(index, 2))
@@ -77,7 +77,7 @@ RECORDS = [
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.dialect} {record.broker_version}".strip())
 def test_a_durable_subscription_is_everybodys_but_on_activemq(record: Capabilities) -> None:
-    """There a second client with its id is refused: tests/faults/test_processes.py."""
+    """ActiveMQ refuses a second client with the same id: tests/faults/test_processes.py."""
     source = Destination("prices", "topic", "audit")
     spec = HandlerSpec(source, print, RedeliveryPolicy(), workers=1, prefetch=1)
     divided = [

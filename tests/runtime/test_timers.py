@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Many waits on one timer of the adapter."""
+"""Tests many waits on one timer of the adapter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redeliver_mw.runtime.command_executor import Timers
 
 
 class Bench:
-    """Timers on a clock that is moved by hand; `then` is called with each token that fires."""
+    """Runs timers on a clock that is moved by hand; `then` is called with each token that fires."""
 
     def __init__(self, then: Callable[[int], object] = lambda token: None) -> None:
         self.clock, self.fired, self._then = ManualClock(), list[int](), then

@@ -51,7 +51,7 @@ def _one(seed: int, *, limbos: bool, whole: bool) -> int:
 
 
 def _many(first: int, number: int, workers: int, *, limbos: bool) -> int | None:
-    """The seed of a bad one."""
+    """Run many histories, and return the seed of a bad one."""
     began = told = time.monotonic()
     chunks = [(start, min(start + CHUNK, first + number)) for start in range(first, first + number, CHUNK)]
     columns = ("histories", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[rate]}"))
@@ -74,14 +74,14 @@ def _many(first: int, number: int, workers: int, *, limbos: bool) -> int | None:
 
 
 def _collect_rarely() -> None:
-    """What is imported stays, and what a history makes is mostly gone with it: there is little to look for."""
+    """Collect garbage rarely: what is imported stays, and what a history makes is mostly gone with the history."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def _answers(pool: ProcessPoolExecutor, chunks: list[tuple[int, int]], limbos: bool) -> Iterator[list[int]]:
-    """In order; no more at once than are worked at soon."""
+    """Yield the answers in order; no more chunks wait at once than are worked at soon."""
     waiting = []
     for chunk in chunks:
         waiting.append(pool.submit(failures_in, *chunk, limbos))

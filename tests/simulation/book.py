@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to each message, and what may never have happened to it.
+"""Keeps what happened to each message, and says what may never have happened to it.
 
-A message is *exposed* when a fault hits it while it is on its way from one place to another, or while all that is
-known of it is in a process that dies. Only an exposed one may be run once more than it should be, or be in two places.
+A message is *exposed* when a fault hits it while it is on its way from one place to another, or while all that is known
+of it is in a process that dies. Only an exposed message may be run once more than it should be, or be in two places.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SHORT = 1.5  # seconds: no broker schedules less, the half second included by wh
 
 
 class Broken(Exception):
-    """A rule does not hold."""
+    """Says that a rule does not hold."""
 
 
 @dataclass
 class Rest:
-    """Until when nobody may try again."""
+    """Says until when nobody may try again."""
 
     mono: float
     wall: float
@@ -82,13 +82,13 @@ class Book:
     # -- runs -----------------------------------------------------------------------------------------------
 
     def handed(self, delivery: Delivery) -> None:
-        """It is on its way to a handler."""
+        """Note that a message is on its way to a handler."""
         past = read_history_headers(delivery)
         if (key := message_key(delivery, past)) is not None:
             self._keys[key_of_line(ledger_key(key, past))] = delivery.body.decode()
 
     def names_of(self, keys: Iterable[str]) -> set[str]:
-        """Of those lines whose messages were on their way to a handler."""
+        """Return the names for those lines whose messages were on their way to a handler."""
         return {self._keys[key] for key in keys if key in self._keys}
 
     def begins(self, delivery: Delivery) -> Message:
@@ -150,7 +150,7 @@ class Book:
             self.wrong(f"{m.letter.name} waited {now - m.sent_at:.2f} s, and handlers took {most:.2f} s at most")
 
     def ends(self, m: Message, failures: int, *, outcome: str, rest: float = 0.0) -> None:
-        """`outcome`: handled, failed, later, dead, discarded or ignored."""
+        """Note the end of a run. `outcome` is handled, failed, later, dead, discarded or ignored."""
         m.running -= 1
         now = self.world.clock.now()
         if outcome == "handled":
@@ -168,7 +168,7 @@ class Book:
     # -- copies and settles -----------------------------------------------------------------------------------
 
     def stored(self, name: str, target: Destination, headers: Mapping[str, Any]) -> None:
-        """A copy is the broker's."""
+        """Note that the broker has a copy."""
         copy_id = headers.get("redeliver_copy_id")
         sent_back = "redeliver_reason" in headers and target.name == SOURCE  # by the stranger, under its old id
         if copy_id is not None and name in self.messages and not sent_back:
@@ -177,7 +177,7 @@ class Book:
                 self.wrong(f"one copy id for two copies: {self._copies[copy_id]} and {what}")
 
     def accepted(self, name: str, queue: str) -> None:
-        """The broker forgets one copy of a message."""
+        """Note that the broker forgets one copy of a message."""
         m = self.messages.get(name)
         if m is None or queue != SOURCE:
             return
@@ -191,7 +191,10 @@ class Book:
             self.wrong(f"{name} is settled, and neither handled nor safe elsewhere; it is at {places or 'no place'}")
 
     def _may_be_dropped(self, m: Message) -> bool:
-        """Crashes, or runs of it side by side, have brought it to its end, and the policy discards what is dead."""
+        """Return whether a message may be dropped.
+
+        Crashes, or runs of the message side by side, have brought it to its end, and the policy discards what is dead.
+        """
         return self.plan.on_dead == "discard" and m.exposed > 0 and m.failed + m.charged >= self.plan.dead_after
 
     def open_publish(self, name: str) -> None:
@@ -199,7 +202,10 @@ class Book:
             m.publishes += 1
 
     def answered(self, name: str, verdict: str, *, nowhere: bool = False) -> None:
-        """`nowhere`: what was not answered got stuck, and has gone down with its link."""
+        """Note the answer to a publish.
+
+        With `nowhere`, what was not answered got stuck, and has gone down with its link.
+        """
         if (m := self.messages.get(name)) is None:
             return
         m.publishes -= 1
@@ -208,7 +214,7 @@ class Book:
             self.expose(m, "its copy may be there or not")
 
     def watching(self, keeper: LimboService | None) -> LimboService | None:
-        """What is to be parked is on its way until that is answered."""
+        """Return the keeper, watched: what is to be parked is on its way until that is answered."""
         if keeper is None:
             return None
         park = keeper.park
@@ -237,9 +243,10 @@ class Book:
     # -- faults -------------------------------------------------------------------------------------------------
 
     def connection_lost(self) -> None:
-        """Results and settles of this instant may be lost; what only rests is not.
+        """Note that the connection is lost.
 
-        A message without an id whose copy may be there is not recognised, and begins at no failures.
+        Results and settles of this instant may be lost; what only waits is not. A message without an id whose copy may
+        be there is not recognised, and begins at no failures.
         """
         places = self.world.all_places()
         for name, m in self.messages.items():
@@ -250,7 +257,10 @@ class Book:
                 self.expose(m, "the connection is lost", places.get(name, ()))
 
     def process_lost(self, suspects: Collection[str]) -> None:
-        """All that was in hand, or in two places, is. `suspects`: who ran alone, as far as the database knows."""
+        """Note that the process is lost: all that was in hand, or in two places, is exposed.
+
+        `suspects` are the messages that ran alone, as far as the database knows.
+        """
         places = self.world.all_places()
         for name, m in self.messages.items():
             m.charged += m.running or name in suspects
@@ -259,7 +269,10 @@ class Book:
             m.running = m.publishes = 0
 
     def process_stopped(self, *, gently: bool) -> None:
-        """What it had in hand is the broker's again. `gently`: nothing hindered it from taking the counts along."""
+        """Note that the process has stopped: what it had in hand is the broker's again.
+
+        With `gently`, nothing hindered the process from taking the counts along.
+        """
         places = self.world.all_places()
         for name, m in self.messages.items():
             counted = m.unsettled and m.failed and not m.running and not m.ended
@@ -271,14 +284,17 @@ class Book:
             m.running = m.publishes = 0
 
     def expose(self, m: Message, why: str, places: Sequence[str] = ()) -> None:
-        """Of two copies that are to be handled here, an original whose copy is not answered yet, each may be again."""
+        """Note that a message is exposed.
+
+        Of two copies that are to be handled here, an original whose copy is not answered yet, each may be run again.
+        """
         m.exposed += max(1, places.count(SOURCE))
         self.world.note(f"{m.letter.name} is exposed: {why}")
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
-        """Has every message come to an end, as far as anybody knows?"""
+        """Return whether every message has come to an end, as far as anybody knows."""
         return not any(m.running or m.publishes for m in self.messages.values()) and all(
             m.handled or m.ended for m in self.messages.values()
         )
@@ -308,14 +324,17 @@ class Book:
             self._check_unexposed(name, m, letters)
 
     def stays(self, name: str) -> bool:
-        """Return whether it has come to its end as a dead letter of which no copy can be made."""
+        """Return whether the message has come to its end as a dead letter of which no copy can be made."""
         m, plan = self.messages[name], self.plan
         often = m.failed + m.charged >= plan.dead_after  # by runs that knew nothing of each other, or crashes
         dead = m.ended == "dead" or (not m.ended and m.exposed > 0 and plan.on_dead == "dead-letter" and often)
         return m.letter.wide and dead and not m.running and not m.handled
 
     def _came_again(self, m: Message, places: Sequence[str]) -> bool:
-        """Return whether it was handled though its dead letter is in limbo: the settlement of the original was lost."""
+        """Return whether a message was handled though its dead letter is in limbo.
+
+        The settlement of the original was lost then.
+        """
         return m.letter.wide and m.handled > 0 and m.exposed > 0 and self.plan.limbo and "limbo" in places
 
     def rests(self, name: str, places: Sequence[str]) -> bool:
@@ -324,7 +343,10 @@ class Book:
         return self.stays(name) and (not self.plan.limbo or places.count(SOURCE) == kept >= 1)
 
     def _check_uncopyable(self, name: str, m: Message, places: list[str]) -> None:
-        """It is in limbo, from where it would go back to its source; without a limbo it is in its source, unsettled."""
+        """Check that a message that cannot be copied is in limbo, from where it would go back to its source.
+
+        Without a limbo the message is in its source, unsettled.
+        """
         kept = places.count("limbo")
         if self.plan.limbo and (kept < 1 or (kept > 1 and not m.exposed)):
             self.wrong(f"{name} cannot be copied, is dead, and is at {places} instead of once in limbo")

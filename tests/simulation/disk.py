@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The world's database: SQLite in memory, with points in it. It outlives the processes of a history."""
+"""Holds the world's database: SQLite in memory, with points in it.
+
+The database outlives the processes of a history.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class WatchedCursor(sqlite3.Cursor):
 
 
 class WatchedConnection(sqlite3.Connection):
-    """Every statement is a point, and a commit is two. With its process it dies, and what was not committed is gone."""
+    """Makes a point of every statement, and two of a commit.
+
+    The connection dies with its process, and what was not committed is gone.
+    """
 
     life: Life | None = None
     wrote = False  # in this transaction
@@ -95,7 +101,10 @@ _make_engine = Database._made
 
 
 def one_engine(database: Database, *, durable: bool = True) -> DatabaseEngine:
-    """The same for every process of every history, with a new connection: it keeps the statements it has compiled."""
+    """Return the same engine for every process of every history, with a new connection.
+
+    The engine keeps the statements that it has compiled.
+    """
     kind = (durable, database._lasting)
     if kind not in _engines:
         _engines[kind] = _made_and_met(database, durable=durable)
@@ -104,7 +113,10 @@ def one_engine(database: Database, *, durable: bool = True) -> DatabaseEngine:
 
 
 def _made_and_met(database: Database, *, durable: bool) -> DatabaseEngine:
-    """What an engine asks its database at their first meeting is no point of the history that happens to be first."""
+    """Return an engine that has met its database.
+
+    What an engine asks its database at their first meeting is no point of the history that happens to be first.
+    """
     made, worlds = _make_engine(database, durable=durable), WORLDS.copy()
     WORLDS.clear()
     try:
@@ -115,7 +127,7 @@ def _made_and_met(database: Database, *, durable: bool) -> DatabaseEngine:
 
 
 class Disk:
-    """What is on it is gone at the beginning of the next history."""
+    """Keeps what is on it until the next history begins."""
 
     def __init__(self) -> None:
         self._anchor = sqlite3.connect(_PLACE, uri=True, check_same_thread=False, timeout=0.0, isolation_level=None)
@@ -130,19 +142,22 @@ class Disk:
             self._anchor.execute(f'DELETE FROM "{name}"')
 
     def parked(self) -> list[tuple[str, str]]:
-        """Body and target of everything in limbo. sqlite3.OperationalError in the middle of a transaction."""
+        """Return body and target of everything in limbo.
+
+        Raises sqlite3.OperationalError in the middle of a transaction.
+        """
         found = self._anchor.execute(
             "SELECT msg_body, port_name FROM dms_limbo_msg JOIN dms_limbo_body USING (msg_id)"
         ).fetchall()
         return [(bytes(body).decode(), str(target)) for body, target in found]
 
     def alone(self, run: str) -> list[str]:
-        """The keys of what that run of the program had alone in a handler, as the next one will read it."""
+        """Return the keys of what that run of the program had alone in a handler, as the next one will read it."""
         marked = "SELECT message FROM redeliver_limbo_ledger WHERE run = ? AND mark = ?"
         return [key for (key,) in self._anchor.execute(marked, (run, ALONE))]
 
 
 @functools.cache
 def disk() -> Disk:
-    """One for all histories of this process."""
+    """Return the one disk for all histories of this process."""
     return Disk()

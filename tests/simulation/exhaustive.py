@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The walk of `tests/redelivery/test_interceptor_walk.py` for two messages on one connection, far.
+"""Takes the walk of `tests/redelivery/test_interceptor_walk.py` for two messages on one connection, far.
 
-`python -m tests.simulation.exhaustive`: every order of inputs, with lost generations, refused copies, silent or late
-answers, aborted transactions and a stop, until there is no new state or as many as were asked for.
+`python -m tests.simulation.exhaustive` tries every order of inputs, with lost generations, refused copies, silent or
+late answers, aborted transactions and a stop, until there is no new state or as many as were asked for.
 
-Breadth first, so that what is found is found by a shortest way, which is told. A state is remembered by 64 bits of
-hash; those still to be gone on from are kept whole, compressed.
+The walk goes breadth first, so that what is found is found by a shortest way, which is told. A state is remembered by
+64 bits of hash; the states that are still to be gone on from are kept whole, compressed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Found(NamedTuple):
 
 
 def walk(name: str, atomic: bool | str, most: int, faults: tuple[int, int] = FAULTS) -> Found:
-    """AssertionError, with the way there as its note, for a state that breaks a rule."""
+    """Walk until there is no new state, or `most` of them, and return what was found.
+
+    Raises AssertionError, with the way there as its note, for a state that breaks a rule.
+    """
     began = time.monotonic()
     start = world_of(name, 2, *faults, atomic=atomic)
     seen = {hash(start.snapshot())}

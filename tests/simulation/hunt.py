@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.simulation.hunt N`: histories until one is bad: prints number, seed and fault, exit 1; else 0."""
+"""Runs histories until one is bad: `python -m tests.simulation.hunt N`.
+
+For a bad one the program prints number, seed and fault, and the exit status is 1; else it is 0.
+"""
 
 import sys
 

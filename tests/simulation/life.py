@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One life of the process in a history: an app's engine, with all that is real in it, and its handler."""
+"""Runs one life of the process in a history: an app's engine, with all that is real in it, and its handler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ POLL, POLLS = LEASE / 3, 9  # seconds until a clerk looks again; so often that a
 
 @contextmanager
 def same_every_time() -> Iterator[None]:
-    """No real time and nothing drawn elsewhere; and a lease as it is where nobody moves the clock."""
+    """Let in no real time and nothing drawn elsewhere; and make a lease as it is where nobody moves the clock."""
     numbers = itertools.count(1)
     drawn = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"{next(numbers):032x}"[::-1]))
     stubs: list[Any] = [
@@ -57,7 +57,7 @@ def same_every_time() -> Iterator[None]:
 
 
 class Life:
-    """One life of the process."""
+    """Runs one life of the process."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -87,7 +87,7 @@ class Life:
 
     @property
     def run(self) -> str | None:
-        """Under which the ledger in the database knows it, where it has one."""
+        """Return the run under which the ledger in the database knows this life, or None where there is no ledger."""
         gate = self.engine._gate
         return gate._lines.run if gate is not None else None
 
@@ -99,7 +99,10 @@ class Life:
             self.adapter.call_later(POLL, partial(self._look, 1))
 
     def _look(self, number: int) -> None:
-        """The clerk's thread looks every now and then, here ever more rarely; an empty limbo is not worth a look."""
+        """Look at the limbo as the clerk's thread does every now and then, here ever more rarely.
+
+        An empty limbo is not worth a look.
+        """
         if self.world.is_parked and self.engine._limbo is not None:
             self.engine._limbo._run_once()
         rest = POLL if number < POLLS else POLL * 2.0 ** (number - POLLS)

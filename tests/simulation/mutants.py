@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.simulation.mutants`: the real code with one rule broken, each time; the simulation has to notice.
+"""Runs the real code with one rule broken, each time; the simulation has to notice.
 
-Each mutant is made in a copy of the package, by replacing a text that stands there exactly once: when the code has
-changed so that it does not, that is an error, and the mutant has to be written anew. What a real adapter does with its
-driver cannot be reached from here; where such a rule is broken it is broken in the memory adapter, which does the same.
+`python -m tests.simulation.mutants` is the program. Each mutant is made in a copy of the package, by replacing a text
+that stands there exactly once. When the code has changed so that it does not, that is an error, and the mutant has to
+be written anew. What a real adapter does with its driver cannot be reached from here; where such a rule is broken it is
+broken in the memory adapter, which does the same.
 """
 
 from __future__ import annotations
@@ -151,7 +152,10 @@ LIMBOS = ("limbo/service.py", "crash_safety/gate.py", "limbo/worker.py")  # of t
 
 
 def made(mutant: Mutant, folder: Path) -> None:
-    """The package and this simulation in `folder`, changed. ValueError when the text to change is not there once."""
+    """Copy the package and this simulation into `folder`, changed.
+
+    Raises ValueError when the text to change is not there once.
+    """
     for name in ("redeliver_mw", "tests/simulation"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "tests" / "__init__.py").touch()
@@ -164,7 +168,7 @@ def made(mutant: Mutant, folder: Path) -> None:
 
 
 def caught(mutant: Mutant, histories: int = HISTORIES) -> tuple[int, int, str] | None:
-    """How many histories it took, the seed, and what was wrong with it; None for one that got away."""
+    """Return how many histories it took, the seed, and what was wrong with it; None for a mutant that got away."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         made(mutant, Path(name))
         limbo = ["--limbo"] if mutant.file in LIMBOS else []

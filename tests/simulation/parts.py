@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The world's parts: the memory broker, its adapter, the clock and the worker pool, each with points in it.
+"""Holds the world's parts: the memory broker, its adapter, the clock and the worker pool, each with points in it.
 
-A point is a place where the plan may let something go wrong. Whatever is not one is the real code.
+A point is a place where the plan may let something go wrong. Whatever is no such place is the real code.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PUBLISH_TIMEOUT = 2.0  # seconds
 
 
 class Died(BaseException):
-    """The process is dead: whatever its code still does on the way out has no effect."""
+    """Says that the process is dead: whatever its code still does on the way out has no effect."""
 
 
 class SteppedClock(ManualClock):
-    """Every callback is a point."""
+    """Makes a point of every callback."""
 
     world: World
 
@@ -52,7 +52,7 @@ class SteppedClock(ManualClock):
         return self._mono if self._agenda.ready else self._agenda.next_instant()
 
     def forget(self, loop: ClockLoop) -> None:
-        """Nothing of this loop happens any more."""
+        """Forget a loop: nothing of it happens any more."""
         loop._finished = True
         ready = [entry for entry in self._agenda.ready if entry[0] is not loop]
         self._agenda.ready.clear()
@@ -60,7 +60,7 @@ class SteppedClock(ManualClock):
 
 
 class WatchedLink(MemoryLink):
-    """What is settled on it is looked at."""
+    """Looks at what is settled on the link."""
 
     world: World
 
@@ -116,7 +116,7 @@ class WatchedBroker(MemoryBroker):
 
 
 class WatchedPublisher(Publisher):
-    """A copy may get stuck on its link: it arrives if the link lives long enough."""
+    """Lets a copy get stuck on its link: the copy arrives if the link lives long enough."""
 
     world: World
     link_number = 0
@@ -152,7 +152,7 @@ class WatchedPublisher(Publisher):
 
 
 class WatchedMover(MemoryTransactions):
-    """The broker commits at one stroke: nothing comes in between."""
+    """Lets the broker commit at one stroke: nothing comes in between."""
 
     world: World
 
@@ -219,12 +219,12 @@ class WatchedAdapter(MemoryAdapter):
         super()._cut()
 
     def has(self, delivery: Delivery) -> bool:
-        """Does the broker still think that we have it?"""
+        """Return whether the broker still thinks that we have the delivery."""
         memory_generation = self._consumers.get(delivery.generation)
         return memory_generation is not None and memory_generation.link.is_open
 
     def vanish(self) -> None:
-        """As the broker sees a process that died: its connections are gone."""
+        """Lose the connections, as the broker sees a process that died."""
         if self._closed:
             return
         if self._unwatch is not None:
@@ -242,7 +242,7 @@ class WatchedAdapter(MemoryAdapter):
 
 
 class SteppedPool(WorkerPool):
-    """A handler begins, takes its time, and ends; `workers` of them at once. In between anything may happen."""
+    """Lets a handler begin, take its time, and end; `workers` of them at once. In between anything may happen."""
 
     def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
         super().__init__(spec, listener)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one history is made of: a broker, an app, a few messages, and what is to go wrong. All of it from one seed."""
+"""Draws from one seed what a history is made of: a broker, an app, a few messages, and what is to go wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOLD_MAX, HOLD_MAX_ALONE = 10.0, 1.0  # seconds: no-head-of-line-blocking
 
 @dataclass(frozen=True)
 class Letter:
-    """One message that is sent, and what its handler makes of it."""
+    """Describes one message that is sent, and what its handler makes of it."""
 
     name: str
     kind: str  # one of KINDS
@@ -42,7 +42,7 @@ LIKELY = ("healthy", "failing", "healthy", "failing", "poison", *KINDS)
 
 @dataclass(frozen=True)
 class Fault:
-    """At the `at`-th point of the history `kind` happens. `arg`: seconds or times, as the kind has it."""
+    """Makes `kind` happen at the `at`-th point of the history. `arg` are seconds or times, as the kind has it."""
 
     at: int
     kind: str
@@ -74,7 +74,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole history before it happens."""
+    """Describes a whole history before it happens."""
 
     seed: int
     broker: str  # a personality of the memory broker
@@ -103,7 +103,7 @@ class Plan:
         )
 
     def rest_after(self, failures: int) -> float:
-        """Seconds of rest after so many failures."""
+        """Return the seconds of delay after so many failures."""
         return self.backoff[min(failures, len(self.backoff)) - 1]
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ class Plan:
 
 
 def plan_of(seed: int, *, limbos: bool = False) -> Plan:
-    """The history of this seed. `limbos`: one with a limbo in any case, which is another history."""
+    """Return the history of this seed. With `limbos` it has a limbo in any case, and is another history."""
     rng = Random(seed)
     broker = rng.choice(("rabbitmq", "rabbitmq-classic", "activemq", "artemis"))
     limbo = rng.random() < LIMBO_SHARE or limbos
@@ -192,7 +192,10 @@ def _letter(rng: Random, n: int, dead_after: int, crash_safe: bool) -> Letter:
 
 
 def _widened(rng: Random, letters: tuple[Letter, ...], rightly: bool) -> tuple[Letter, ...]:
-    """One of them cannot be copied, in some histories. `rightly`: that need not keep the others from being run."""
+    """Return the letters, of which one cannot be copied in some histories.
+
+    With `rightly`, a letter that cannot be copied need not keep the others from being run.
+    """
     if not rightly or rng.random() >= WIDE_SHARE:
         return letters
     chosen = rng.randrange(len(letters))

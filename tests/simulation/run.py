@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Histories, run and told."""
+"""Runs histories, and tells them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .world import World
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What is logged of all that goes wrong would be more than what is told."""
+    """Silence the log: what is logged of all that goes wrong would be more than what is told."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -26,7 +26,7 @@ def _silence() -> Iterator[None]:
 
 
 def fault_of(plan: Plan) -> str:
-    """What is wrong with this history; empty when nothing is. An error out of the code is wrong, too."""
+    """Return what is wrong with this history; empty when nothing is. An error out of the code is wrong, too."""
     with _silence():
         try:
             World(plan).run()
@@ -38,12 +38,12 @@ def fault_of(plan: Plan) -> str:
 
 
 def failures_in(start: int, end: int, limbos: bool = False) -> list[int]:
-    """The seeds from `start` to before `end` whose history is bad."""
+    """Return the seeds from `start` to before `end` whose history is bad."""
     return [seed for seed in range(start, end) if fault_of(plan_of(seed, limbos=limbos))]
 
 
 def tell(plan: Plan) -> tuple[str, bool]:
-    """A history as a numbered story, and whether it is a bad one."""
+    """Return a history as a numbered story, and whether it is a bad one."""
     world, bad, trace = World(plan, telling=True), "", ""
     with _silence():
         try:

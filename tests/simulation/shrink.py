@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A bad history, made as small as it stays bad: by hypothesis, which leaves out faults and messages and simplifies."""
+"""Makes a bad history as small as it stays bad, by hypothesis.
+
+Hypothesis leaves out faults and messages, and simplifies.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ EXAMPLES = 400
 
 
 def smaller(plan: Plan, bad: Callable[[Plan], str] = fault_of) -> Plan:
-    """The smallest one found that is bad as this one is."""
+    """Return the smallest plan found that is bad as this one is."""
     house = settings(max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     try:
         return find(parts_of(plan), lambda some: bool(bad(some)), settings=house)
@@ -28,7 +31,7 @@ def smaller(plan: Plan, bad: Callable[[Plan], str] = fault_of) -> Plan:
 
 @st.composite
 def parts_of(draw: st.DrawFn, plan: Plan) -> Plan:
-    """Most of a plan, and the less the simpler: each fault and message may be left out, and be made plainer."""
+    """Draw most of a plan: the less, the simpler. Each fault and message may be left out, and be made plainer."""
     letters = [_plainer(draw, letter) for letter in plan.letters if _kept(draw)]
     faults = [_earlier(draw, fault) for fault in plan.faults if _kept(draw)]
     return replace(
@@ -52,6 +55,6 @@ def _plainer(draw: st.DrawFn, letter: Letter) -> Letter:
 
 
 def _earlier(draw: st.DrawFn, fault: Fault) -> Fault:
-    """Nearer to the beginning by what the smaller number says."""
+    """Return a fault nearer to the beginning, by what the smaller number says."""
     by = draw(st.integers(0, 31))
     return fault if by > 3 else replace(fault, at=max(1, fault.at - 8 * (4 - by)))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""20 000 histories in which things go wrong; whichever is bad is told as a story.
+"""Tests 20 000 histories in which things go wrong; whichever is bad is told as a story.
 
 `make test` runs the first half of them, `make test-all` the second, and `make prove` a million.
 """
@@ -118,5 +118,5 @@ def test_two_losses_while_a_message_runs_twice_cost_no_other_message_its_count()
 
 
 def test_a_delay_that_is_left_over_by_a_grain_ends() -> None:
-    """A message that cannot be copied, given back before the ack timeout: the two times differ by rounding only."""
+    """A message that cannot be copied is given back before the ack timeout: the two times differ by rounding only."""
     assert not fault_of(plan_of(402_863))

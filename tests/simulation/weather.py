@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong in a history, when the plan says so; and what of it still lasts."""
+"""Lets things go wrong in a history when the plan says so, and knows what of it still lasts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Weather:
-    """The plan's faults strike at their points; `calm_down()` ends all that lasts."""
+    """Lets the plan's faults strike at their points; `calm_down()` ends all that lasts."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world
@@ -29,7 +29,7 @@ class Weather:
         return not self._to_come
 
     def strike(self, point: int, what: str) -> None:
-        """All that is to go wrong by this point."""
+        """Let all go wrong that is to go wrong by this point."""
         while self._to_come and self._to_come[0].at <= point:
             fault = self._to_come.pop(0)
             self._world.note(f"FAULT before or at '{what}': {FAULTS[fault.kind].format(arg=fault.arg)}")
@@ -46,7 +46,7 @@ class Weather:
         self.hook_fails = False
 
     def take_of_publish(self) -> Fault | None:
-        """What the next publish meets."""
+        """Take what the next publish meets."""
         return self._of_publish.pop(0) if self._of_publish else None
 
     # -- the kinds of plan.FAULTS -------------------------------------------------------------------------------

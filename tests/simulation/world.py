@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One history: an app's engine, with all that is real in it, on a broker in memory, while things go wrong."""
+"""Runs one history: an app's engine, with all that is real in it, on a broker in memory, while things go wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ MOST_STEPS = 50_000  # at one instant: more than any history has that ends
 
 
 class World:
-    """`run()` is the history; Broken is raised where a rule does not hold, and `story` then tells how it came."""
+    """Runs one history by `run()`.
+
+    Broken is raised where a rule does not hold, and `story` then tells how it came.
+    """
 
     def __init__(self, plan: Plan, *, telling: bool = False) -> None:
         self.plan = plan
@@ -59,7 +62,7 @@ class World:
     # -- points -------------------------------------------------------------------------------------------------
 
     def point(self, what: str) -> None:
-        """Here something may go wrong."""
+        """Let something go wrong here, if the plan says so."""
         life = self.life
         if life is not None and life.dead:
             raise Died
@@ -70,7 +73,7 @@ class World:
 
     @contextmanager
     def at_one_stroke(self) -> Iterator[None]:
-        """No point in here."""
+        """Let the context have no point."""
         calm, self._calm = self._calm, True
         try:
             yield
@@ -78,7 +81,7 @@ class World:
             self._calm = calm
 
     def crash(self, rest: float) -> None:
-        """The process dies here and now; the next starts in `rest` seconds."""
+        """Let the process die here and now; the next starts in `rest` seconds."""
         if self.life is None:
             return
         self.weather.undisturbed = self.weather.gently = False
@@ -109,11 +112,11 @@ class World:
             return [(name, f"queue:{SOURCE}") for name in self.book.messages]
 
     def in_hand(self) -> set[str]:
-        """The messages that the broker thinks somebody has, whether or not he has looked at them."""
+        """Return the messages that the broker thinks a consumer has, whether or not the consumer has looked at them."""
         return {place.message.body.decode() for place in self.broker.everything() if place.where == "in flight"}
 
     def all_places(self) -> dict[str, list[str]]:
-        """Of each message: the queues where its copies are or will be; `limbo` besides for those in limbo."""
+        """Return the queues where the copies of each message are or will be, and `limbo` for those in limbo."""
         found: dict[str, list[str]] = {}
         for place in self.broker.everything():
             found.setdefault(place.message.body.decode(), []).append(place.destination.name)
@@ -122,7 +125,7 @@ class World:
         return found
 
     def _suspects(self) -> set[str]:
-        """Those that the gate runs alone, or is about to: of a crash now each may be the culprit."""
+        """Return the messages that the gate runs alone, or is about to: of a crash now each may be the culprit."""
         gate = self.life.engine._gate if self.life is not None else None
         if gate is None:
             return set()
@@ -188,13 +191,13 @@ class World:
         )
 
     def calm_down(self) -> None:
-        """Nothing goes wrong from here on."""
+        """Let nothing go wrong from here on."""
         self.note("the faults are over")
         self._calm = True
         self.weather.calm_down()
 
     def _send_back(self) -> None:
-        """A tool that knows nothing of us puts dead letters back where they came from, headers and all."""
+        """Send dead letters back where they came from, headers and all, as a tool that knows nothing of us."""
         link = self.broker.connect()
         letters = []
         while (held := link.get(TARGETS[0])) is not None:
@@ -230,7 +233,7 @@ class World:
                 return
 
     def go_with(self, life: Life, seconds: float, done: Callable[[], bool]) -> None:
-        """The same within a life, as far as it lives."""
+        """Let time pass in the same way within a life, as far as the life lasts."""
         until = self.clock.now().mono + seconds
         while True:
             while self._step():
@@ -239,7 +242,10 @@ class World:
                 return
 
     def _step(self) -> bool:
-        """Run one callback that is due, False if none is. So many of them at one instant are one after the other."""
+        """Run one callback that is due, and return whether there was one.
+
+        It is a broken rule when the callbacks of one instant have no end.
+        """
         if not self.clock.step():
             return False
         now = self.clock.now().mono
@@ -251,7 +257,7 @@ class World:
         return True
 
     def _sleep(self, until: float) -> bool:
-        """To the next instant at which something happens; False where none comes before `until`."""
+        """Sleep to the next instant at which something happens; return False where none comes before `until`."""
         when = self.clock.next_instant
         self.clock.sleep_until(until if when is None else min(when, until))
         return when is not None and when <= until

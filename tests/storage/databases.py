@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Databases for the tests: SQLite files, and a PostgreSQL server that is started once a session."""
+"""Makes databases for the tests: SQLite files, and a PostgreSQL server that is started once a session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.postgres import Postgres
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A server, up. Skipped where there is none; a failure where REDELIVER_CI is 1."""
+    """Yield a server that is up. Without one, the tests are skipped, or fail where REDELIVER_CI is 1."""
     try:
         server = Postgres()
     except BrokerMissing as missing:
@@ -27,13 +27,13 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where an SQLite file may be; it is not there yet."""
+    """Return a path for an SQLite file that is not there yet."""
     return tmp_path / "limbo.db"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    """An empty database, on each kind in turn."""
+    """Return the URL of an empty database, on each kind in turn."""
     if request.param == "sqlite":
         path: Path = request.getfixturevalue("file")
         return f"sqlite:///{path}"

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL server of the tests' own: the installed one, on a free port, its data in a folder of its own.
+"""Runs a PostgreSQL server of the tests' own: the installed one, on a free port, with its data in a folder of its own.
 
-The server refuses to be root; where the tests are, it is the user `postgres`, or `nobody`.
+The server refuses to be root; where the tests are root, the server is the user `postgres`, or `nobody`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _numbers = itertools.count(1)
 
 
 class Postgres:
-    """A running server. Not thread-safe. BrokerMissing where there is none to run.
+    """Runs a server. Not thread-safe. Raises BrokerMissing where there is none to run.
 
-    With a `primary` it is a standby of that one, which from then on commits nothing that both do not have.
+    With a `primary` the server is a standby of that one, which from then on commits nothing that both do not have.
     """
 
     def __init__(self, *, primary: Postgres | None = None) -> None:
@@ -79,7 +79,7 @@ class Postgres:
         wait_until(follows, alive=lambda: bool(self._leash.pids()), logs=[self._log], what="PostgreSQL's standby")
 
     def promote(self) -> None:
-        """Make a standby the primary; returns when it is."""
+        """Make a standby the primary, and return when it is the primary."""
         self._tell("SELECT pg_promote()")
 
     def _tell(self, statement: str) -> object:
@@ -129,7 +129,7 @@ class Postgres:
         return True
 
     def kill(self) -> None:
-        """SIGKILL; its data stays."""
+        """Kill the server with SIGKILL; its data stays."""
         self._leash.kill()
         (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
@@ -149,7 +149,10 @@ class Postgres:
         return f"postgresql://test@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """The URL of an empty schema, which is all of the database that its users see. Cheaper than a database."""
+        """Return the URL of an empty schema, which is all of the database that its users see.
+
+        A schema is cheaper than a database.
+        """
         import psycopg
 
         name = f"limbo{next(_numbers)}"
@@ -159,7 +162,7 @@ class Postgres:
 
 
 def _programs() -> Path:
-    """The folder of the server's programs; Debian has them in one that is on nobody's PATH."""
+    """Return the folder of the server's programs; Debian has them in one that is on nobody's PATH."""
     if found := shutil.which("postgres"):
         folder = Path(found).resolve().parent
         if (folder / "initdb").exists():
@@ -171,7 +174,7 @@ def _programs() -> Path:
 
 
 def _as_somebody() -> str:
-    """The user to run it as; empty: as ourselves."""
+    """Return the user that runs the server; an empty name is the user of this process."""
     if os.geteuid() != 0:
         return ""
     for name in ("postgres", "nobody"):

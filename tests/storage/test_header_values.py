@@ -108,7 +108,7 @@ VALUES: list[Any] = [
 
 
 def same(one: Any, two: Any) -> bool:
-    """Equal, of one type, with the same attributes, all the way down."""
+    """Return whether two values are equal, of one type, with the same attributes, all the way down."""
     if (
         type(one) is not type(two)
         or getattr(one, "__dict__", None).__repr__() != getattr(two, "__dict__", None).__repr__()

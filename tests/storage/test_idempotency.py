@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Handled messages, remembered: once, while two are at it, after a crash, within the user's own transaction."""
+"""Tests how handled messages are remembered: once, while two are at it, after a crash, in the user's transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY = 86400.0
 
 
 def message(name: str = "m1", **more: Any) -> Delivery:
-    """A new delivery of the message of that name."""
+    """Return a new delivery of the message of that name."""
     return make_delivery(more.pop("body", b"one lamp"), message_id=name, **more)
 
 
@@ -329,7 +329,7 @@ def test_a_send_within_the_block_is_refused_and_after_it_goes_out_each_time(url:
 
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
-    """The user's own database, with a table of orders and the table of marks."""
+    """Yield the user's own database, with a table of orders and the table of marks."""
     made = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with made.begin() as connection:
         connection.execute(text("CREATE TABLE orders (id TEXT)"))

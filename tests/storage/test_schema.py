@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tables: made, upgraded in place, refused where somebody newer was here before."""
+"""Tests the tables: they are made, upgraded in place, and refused where a newer version was here before."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_is_due_is_found_by_the_index_alone(file: Path) -> None:
 
 
 def opened(url: str, version: int, upgrades: dict[int, Callable[[Connection], None]]) -> None:
-    """As a redeliver-mw of that version would open it."""
+    """Open the database as a redeliver-mw of that version would."""
     database = Database(url)
     try:
         database._engine = database._made()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A collector that takes spans over OTLP/HTTP, as the exporter of the SDK sends them, and keeps them."""
+"""Collects spans over OTLP/HTTP, as the exporter of the SDK sends them, and keeps them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One span, as it came: ids as hex digits, and links as pairs of a span's id and its attributes."""
+    """Holds one span as it came: ids as hex digits, and links as pairs of a span's id and its attributes."""
 
     service: str
     name: str
@@ -112,7 +112,7 @@ def _plain(attributes: Any) -> dict[str, Any]:
 
 
 def picture(spans: list[Received], queue: str) -> str:
-    """The spans as text, a line for each, in order of time. The queue is called `orders`."""
+    """Return the spans as text, a line for each, in order of time. The queue is called `orders`."""
     names = {span.id: _called(span) for span in spans}
     lines = []
     for span in sorted(spans, key=lambda span: span.begun):

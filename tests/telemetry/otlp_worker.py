@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer with traces: `python -m tests.telemetry.otlp_worker NAME URL QUEUE LIMBO ENDPOINT`.
+"""Consumes with traces: `python -m tests.telemetry.otlp_worker NAME URL QUEUE LIMBO ENDPOINT`.
 
-Its handler fails on every message that was not replayed. It ends when its standard input does.
+The handler fails on every message that was not replayed. The program ends when its standard input does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus for the tests, and its promtool, from Debian's package; its service is never started."""
+"""Runs a real Prometheus for the tests, and its promtool, from Debian's package, whose service is never started."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def program(name: str) -> str:
 
 
 def fetch() -> None:
-    """Install Prometheus. BrokerMissing."""
+    """Install Prometheus. Raises BrokerMissing if that fails."""
     say(f"Prometheus is here ({program('prometheus')})")
 
 
@@ -52,7 +52,7 @@ def promtool(*arguments: str, cwd: Path | None = None, given: str = "") -> subpr
 
 
 class Prometheus:
-    """A running Prometheus on 127.0.0.1."""
+    """Asks a running Prometheus on 127.0.0.1 for values and alerts."""
 
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A tracer provider that keeps its spans, and what tests ask about them."""
+"""Holds a tracer provider that keeps its spans, and what tests ask about them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Spans:
 
 
 def text(span: Any) -> str:
-    """The span as `traceparent` has it, without its flags."""
+    """Return the span as `traceparent` has it, without its flags."""
     context = getattr(span, "context", span)
     return f"{context.trace_id:032x}-{context.span_id:016x}"
 
 
 def links(span: ReadableSpan) -> list[tuple[str, str]]:
-    """What it has links to, each with our word for it."""
+    """Return the spans that a span has links to, each with our word for the link."""
     found = []
     for link in span.links:
         about = dict(link.attributes or {})
@@ -47,7 +47,7 @@ def links(span: ReadableSpan) -> list[tuple[str, str]]:
 
 
 def shown(span: ReadableSpan) -> dict[str, Any]:
-    """Its attributes, without those that differ from run to run."""
+    """Return the attributes of a span, without those that differ from run to run."""
     return {name: value for name, value in (span.attributes or {}).items() if name not in _VARYING}
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The log of failed attempts: its lines, its bounds, and that it changes nothing else."""
+"""Tests the log of failed attempts: its lines, its bounds, and that it changes nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Kept(logging.Handler):
         self.records.append(record)
 
     def lines(self, level: int = logging.WARNING) -> list[str]:
-        """Lines of this level or above that are no summaries."""
+        """Return the lines of this level or above that are no summaries."""
         return [r.getMessage() for r in self.records if r.levelno >= level and not hasattr(r, "left_out")]
 
     def summaries(self) -> list[int]:
@@ -59,7 +59,7 @@ def kept() -> Iterator[Kept]:
 
 
 def attempt_of(error: Exception, *, dead: bool = False) -> RecordAttempt:
-    """What the interceptor tells of an attempt that failed with `error`."""
+    """Return what the interceptor tells of an attempt that failed with `error`."""
     seen: list[RecordAttempt] = []
     app = App("memory://", policy=RedeliveryPolicy(dead_after=1 if dead else 3, backoff=4.0), log_failures=False)
 
@@ -85,7 +85,7 @@ class Catching(FailureLog):
 
 
 class Timer:
-    """Timers of a driver, fired by hand."""
+    """Holds the timers of a driver, which are fired by hand."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Any]] = []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The hook of metrics, traces and notifications: which moments are announced, when, and that none changes anything."""
+"""Tests the hook of metrics, traces and notifications: which moments are announced, when, without any other effect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics: their names and labels, that they equal what was done, and that their labels are bounded."""
+"""Tests the metrics: their names and labels, that they equal what was done, and that their labels are bounded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ POLICY = RedeliveryPolicy(dead_after=3, backoff=4.0)
 
 
 def shown(metrics: PrometheusMetrics) -> dict[str, dict[tuple[str, ...], float]]:
-    """Every line of the text, by name and label values; the labels in the order of their names."""
+    """Return every line of the text, by name and label values. The labels are in the order of their names."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(metrics.text()[0].decode()):
         for sample in family.samples:
@@ -79,7 +79,7 @@ def shown(metrics: PrometheusMetrics) -> dict[str, dict[tuple[str, ...], float]]
 
 
 def measured(handle: Any, **options: Any) -> tuple[TestApp, PrometheusMetrics, list[AttemptRecord]]:
-    """A started App with metrics, and what its journal would have."""
+    """Return a started App with metrics, its metrics, and the records that its journal would have."""
     metrics, records = PrometheusMetrics(), list[AttemptRecord]()
     faults = options.pop("faults", None)
     app = App("memory://", metrics=metrics, **({"policy": POLICY} | options))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The alert rules, by promtool; the dashboard, by its queries; and the pages that explain both."""
+"""Tests the alert rules with promtool, the dashboard by its queries, and the pages that explain both."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SUFFIXES = ("_bucket", "_count", "_sum")
 
 
 class Rule(NamedTuple):
-    """One rule of the file, and its text."""
+    """Holds one rule of the file, and its text."""
 
     name: str
     text: str
 
     def value(self, key: str) -> str:
-        """The value of a key that stands once in the rule, on one line."""
+        """Return the value of a key that stands once in the rule, on one line."""
         (found,) = re.findall(rf"^ +{key}: (.+)$", self.text, re.MULTILINE)
         return str(found)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spans that reach a collector over OTLP/HTTP: through two processes, a limbo and a replay."""
+"""Follows spans that reach a collector over OTLP/HTTP: through two processes, a limbo and a replay."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def quick_rules() -> str:
-    """The rules, with every time divided."""
+    """Return the rules, with every time divided."""
 
     def duration(found: re.Match[str]) -> str:
         return f"{int(found[1]) * UNITS[found[2]] * 1000 // FASTER}ms"
@@ -101,7 +101,10 @@ def _counts(server: Prometheus) -> dict[str, dict[frozenset[tuple[str, str]], fl
 
 
 def _counts_of(folder: Path, source: str) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    """The same, from the journal. Prometheus has no label whose value is empty."""
+    """Return the counts of the journal, as `_counts` returns those of Prometheus.
+
+    Prometheus has no label whose value is empty.
+    """
     found: dict[str, Counter[frozenset[tuple[str, str]]]] = {
         name: Counter() for name in ("attempts", "first_attempts", "dead_letters", "delays")
     }

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What traces read of each message, without reading all of it, is what the whole message says."""
+"""Compares what traces read of each message, without reading all of it, with what the whole message says."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of handlers and copies on the memory broker: names, attributes, links, what is current, what is an error.
+"""Tests spans of handlers and copies on the memory broker: names, attributes, links, what is current, what is an error.
 
 Names and attributes are those of OpenTelemetry's semantic conventions for messaging, v1.44.
 """

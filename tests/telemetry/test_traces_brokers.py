@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of an App on each broker: what they are called, what they have links to, and what a dead letter carries."""
+"""Tests spans of an App on each broker: their names, what they have links to, and what a dead letter carries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Real brokers that speak TLS themselves, at ports with different demands."""
+"""Runs real brokers that speak TLS themselves, at ports with different demands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ VERSIONS = {"rabbitmq": "4.3", "activemq": "6.3", "artemis": "2.44"}
 
 @dataclass(frozen=True)
 class TlsBroker:
-    """A broker with a port in clear and two with TLS. Its certificate is for 127.0.0.1 and by `authority`."""
+    """Holds a broker with a port in clear and two with TLS.
+
+    The broker's certificate is for 127.0.0.1 and from `authority`.
+    """
 
     broker: Broker
     authority: Authority
@@ -31,7 +34,7 @@ class TlsBroker:
 
 
 def open_tls_broker(kind: str, authority: Authority, server: Certificate) -> TlsBroker:
-    """Start one. BrokerMissing, BrokerFailed."""
+    """Start a broker with TLS. Raises BrokerMissing or BrokerFailed."""
     port, strict_port = free_ports(2)
     return TlsBroker(_OPEN[kind](authority, server, port, strict_port), authority, port, strict_port)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An authority of our own, and the certificates that it gives: good ones, expired ones, ones for another host."""
+"""Makes an authority of our own, and the certificates that it gives: good ones, expired ones, ones for another host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STORE_PASSWORD = "not-a-secret"  # of the key stores that Java reads
 
 
 class Certificate(NamedTuple):
-    """A certificate and its private key, as PEM files."""
+    """Holds a certificate and its private key, as PEM files."""
 
     cert: Path
     key: Path

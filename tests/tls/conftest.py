@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of each kind that speaks TLS, and certificates of every kind."""
+"""Holds a broker of each kind that speaks TLS, and certificates of every kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tls.certificates import Authority
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all certificates lie; the brokers read there."""
+    """Return the folder of all certificates, where the brokers read them."""
     made = tmp_path_factory.mktemp("certificates")
     made.chmod(0o755)
     return made
@@ -25,19 +25,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def authority(folder: Path) -> Authority:
-    """The one that the brokers' certificates are from."""
+    """Return the authority that gives the brokers' certificates."""
     return Authority(folder)
 
 
 @pytest.fixture(scope="session")
 def stranger(folder: Path) -> Authority:
-    """One that nobody trusts."""
+    """Return an authority that nobody trusts."""
     return Authority(folder, "stranger")
 
 
 @pytest.fixture(scope="module", params=["rabbitmq", "activemq", "artemis"])
 def tls(request: pytest.FixtureRequest, authority: Authority) -> Iterator[TlsBroker]:
-    """One after the other."""
+    """Yield a broker of each kind, one after the other."""
     try:
         made = open_tls_broker(request.param, authority, authority.give("server"))
     except BrokerMissing as missing:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""TLS with real brokers: what works, and for each way to fail the reason, the cure, and how soon they are told."""
+"""Tests TLS with real brokers: what works, and for each failure its reason, its cure, and how soon they are told."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ONLY_TLS = ("this port speaks TLS", "Write ?tls=1 in the URL")
 
 
 def refused(url: str, parts: tuple[str, str], soon: float = 10.0) -> None:
-    """It is told in one line, with reason and cure, without the password."""
+    """Check that a refusal is told within `soon` seconds, in one line, with reason and cure, without the password."""
     begun = time.monotonic()
     with pytest.raises(TlsFailed) as caught, connect(url):
         pass
@@ -204,7 +204,10 @@ def test_a_file_that_is_broken_for_a_moment_is_reported_and_mended_by_its_renewa
 
 @contextlib.contextmanager
 def dropin(one: Broker, queue: str, publisher: str) -> Iterator[None]:
-    """An application that consumes by its own connection in clear and rejects all; dead letters go by `publisher`."""
+    """Run an application that consumes by its own connection in clear and rejects all messages.
+
+    The dead letters go by `publisher`.
+    """
     over = threading.Event()
     thread = threading.Thread(target=_DROPINS[one.kind], args=(one, queue, publisher, over), daemon=True)
     thread.start()

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP 0-9-1 on the wire, where pika changes what it reads or writes."""
+"""Implements AMQP 0-9-1 on the wire, where pika changes what it reads or writes."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`ExactFrames`: makes a pika connection hand out `RawProperties` in place of what pika decodes itself.
+"""Holds `ExactFrames`: a pika connection with it hands out `RawProperties` in place of what pika decodes itself.
 
 pika's own decoding turns 1.75 into 1, and a table nested a thousand deep into a RecursionError on the
 connection's thread. And it takes a message through its machinery frame by frame, and copies what is left of a read for
@@ -111,7 +111,7 @@ class ExactFrames(_Behind):
 
 
 def _exact_header(buffer: bytes) -> tuple[int, Any] | None:
-    """Bytes used and the frame; None where pika shall look: no header frame, not complete, or not sound."""
+    """Return the bytes used and the frame; None where pika shall look: no header frame, not complete, or not sound."""
     if len(buffer) < _FRAME_START.size or buffer[0] != spec.FRAME_HEADER:
         return None
     _, channel, size, class_id, _, body_size = _FRAME_START.unpack_from(buffer)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`RawProperties`: pika's BasicProperties over the bytes of a header frame; decoded on first use, exact."""
+"""Holds `RawProperties`: pika's BasicProperties over the bytes of a header frame; decoded on first use, exact."""
 
 import struct
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class RawProperties(BasicProperties):
 
     @classmethod
     def from_raw(cls, raw: bytes) -> "RawProperties":
-        """`raw`: a header frame's payload from its property flags on."""
+        """Make properties of `raw`: a header frame's payload from its property flags on."""
         self: RawProperties = cls.__new__(cls)
         self.raw = raw
         return self
@@ -67,7 +67,7 @@ class RawProperties(BasicProperties):
         return self
 
     def encode(self) -> list[bytes]:
-        """Property flags and values, for a header frame; what was never looked at goes out as it came.
+        """Return property flags and values for a header frame; what was never looked at goes out as it came.
 
         Raises `NotEncodable`: nothing of the message has been sent then.
         """
@@ -83,7 +83,7 @@ class RawProperties(BasicProperties):
         return pieces
 
     def identity(self) -> tuple[Any, Any]:
-        """`message_id` and `timestamp`, the others passed over as long as nobody has asked for them."""
+        """Return `message_id` and `timestamp`; the others are passed over as long as nobody has asked for them."""
         if self.raw is None or not self._untouched():
             return self.message_id, self.timestamp
         return _identity(self.raw) or (self.message_id, self.timestamp)  # those raise what is wrong with the bytes
@@ -112,7 +112,7 @@ class RawProperties(BasicProperties):
 
     @property
     def headers_size(self) -> int:
-        """Bytes of the encoded header table with its length field; 0 without headers."""
+        """Return the bytes of the encoded header table with its length field; 0 without headers."""
         if not self._untouched():
             return 0 if self.headers is None else len(encode_table(self.headers))
         return _table_size(self.raw or b"")

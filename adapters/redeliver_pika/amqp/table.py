@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP 0-9-1 field tables as RabbitMQ speaks them, byte for byte.
+"""Reads and writes AMQP 0-9-1 field tables as RabbitMQ speaks them, byte for byte.
 
 A decoded table holds natural Python values. Where the Python type cannot tell two wire types apart, a small
 subclass remembers (`_values`). What a plain value becomes: `int` a signed 32-bit one, 64-bit if it does not
@@ -43,7 +43,7 @@ def decode_table(data: bytes, offset: int = 0) -> tuple[dict[str, object], int]:
 
 
 def encode_table(mapping: dict[str, object], *, non_finite: bool = False) -> bytes:
-    """`mapping` with its 4-byte length in front. Raises `NotEncodable`, which names the place.
+    """Encode `mapping`, with its 4-byte length in front. Raises `NotEncodable`, which names the place.
 
     NaN and infinities are refused, as RabbitMQ answers them by closing the whole connection (541);
     `non_finite=True` writes them nevertheless.

@@ -67,7 +67,7 @@ class WireInteger(int):
         return WireInteger, (int(self), self.letter)
 
     def encode(self) -> bytes:
-        """Letter and value. Raises `NotEncodable` if the value is too large for its letter."""
+        """Return letter and value as bytes. Raises `NotEncodable` if the value is too large for its letter."""
         try:
             return self.letter.encode() + INTEGERS[self.letter].pack(self)
         except (struct.error, KeyError):

@@ -37,7 +37,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 
 class ChannelCopyPublisher(CopyPublisher):
-    """Copies on their way, each published with a confirm; a rung is made sure of before. One thread."""
+    """Publishes copies, each with a confirm, and makes sure of a rung before. Used on one thread."""
 
     def __init__(
         self, publisher: Publisher, topology: Queues, later: Callable[[float, Callable[[], None]], object]
@@ -268,7 +268,10 @@ class SharedConnection(ChannelCopyPublisher):
         self.raw.add_on_connection_unblocked_callback(fn)
 
     def abort(self, reason: Exception) -> None:
-        """Silence: nothing else tells whether a copy was kept. Every delivery on the connection is abandoned."""
+        """Close the connection without a goodbye, which abandons every delivery on it.
+
+        The reason is silence: nothing else tells whether a copy was kept.
+        """
         log.error("the connection is closed, and the broker has its unsettled messages again: %s", reason)
         self.raw._terminate_stream(StreamLostError(str(reason)))
 

@@ -12,10 +12,11 @@ COUNT = "JMSXDeliveryCount"
 
 
 def shown(delivery: Delivery) -> tuple[Any, Any, bytes]:
-    """Method, properties and body for the callback: copies where they differ, so that nothing gets onto our copies.
+    """Return method, properties and body for the callback.
 
-    `properties.headers["JMSXDeliveryCount"]` is an int, 1 on the first delivery. A retry copy shows the exchange
-    and routing key of the original and is `redelivered`, as a message that was given back would be.
+    They are copied where they differ, so that nothing gets onto our copies. `properties.headers["JMSXDeliveryCount"]`
+    is an int, 1 on the first delivery. A retry copy shows the exchange and routing key of the original and is
+    `redelivered`, as a message that was given back would be.
     """
     method, properties, body = delivery.native
     seen = _twin(properties)

@@ -50,7 +50,7 @@ class PulledMessage:
         return self._run is not None
 
     def __enter__(self) -> Message:
-        """Method, properties and body, as a callback would see them."""
+        """Return method, properties and body, as a callback would see them."""
         if self._run is not None:
             self._run.inside, self._run.before = True, sys.exc_info()[1]
             self._token = in_hand.set(self._run.delivery)
@@ -112,11 +112,11 @@ def consume(
     arguments: dict[str, Any] | None = None,
     **options: Unpack[DropinKeywords],
 ) -> Iterator[PulledMessage]:
-    """Deliveries of `queue`, one at a time, on a BlockingChannel of pika's; options as of `redelivering`.
+    """Yield the deliveries of `queue`, one at a time, on a BlockingChannel of pika's. Options are as of `redelivering`.
 
     After `inactivity_timeout` seconds without one comes an empty `PulledMessage`. The loop ends when the broker cancels
     the consumer; a closed channel or connection raises pika's exception. Closing the generator cancels the
-    consumer and leaves what it has not handled unsettled. One thread, the connection's.
+    consumer and leaves what it has not handled unsettled. Used on one thread, the connection's.
     """
     terms = DropinOptions(publisher=publisher, **options)
     if terms.settle == "callback":
@@ -169,7 +169,10 @@ def _pull(
 def _wait(
     channel: Any, consumer_tag: str, ready: deque[tuple[CallbackRun, PikaCallbackRunner]], timeout: float | None
 ) -> bool:
-    """Until something is ready, `timeout` seconds at most, or the consumer is no more. What pika raises, raises."""
+    """Wait until something is ready, for `timeout` seconds at most, or until the consumer is no more.
+
+    Return whether something is ready. Raises what pika raises.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
     while not ready and consumer_tag in channel.consumer_tags:
         rest = None if deadline is None else deadline - time.monotonic()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redelivering`: what an application calls to wrap a channel of pika's, or one callback."""
+"""Provides `redelivering`, which an application calls to wrap a channel of pika's, or one callback."""
 
 from __future__ import annotations
 

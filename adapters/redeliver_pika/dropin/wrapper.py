@@ -231,7 +231,10 @@ class Redelivering:
         return runner
 
     def _pass_through(self, args: tuple[Any, ...], consumer_tag: str) -> None:
-        """auto_ack: the broker forgot the message when it sent it. Refusing it would lose it."""
+        """Call the callback for a message that was consumed with auto_ack.
+
+        The broker forgot the message when it sent it. To refuse the message would lose it.
+        """
         tell_of_auto_ack(consumer_tag)
         self.callback(*args)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Values of the AMQP 1.0 type system: found, read and written as they stand on the wire. Pure.
+"""Finds, reads and writes values of the AMQP 1.0 type system as they stand on the wire. Pure.
 
 Copies are made of slices of what was received, so that nothing of them depends on how a value was read. What
 is read comes in the driver's own types (`proton.int32`, `ulong`, `symbol`, …), binary as `bytes`.
@@ -30,7 +30,7 @@ class Malformed(ValueError):
 
 
 class NotEncodable(ValueError):
-    """AMQP has no type for this Python value."""
+    """Means that AMQP has no type for this Python value."""
 
 
 class EncodedValue(bytes):
@@ -134,7 +134,7 @@ def items(data: bytes, at: int) -> list[int]:
 
 
 def _by_driver(wire: bytes) -> Any:
-    """Decimals, arrays, described values: rare, and the driver's own business."""
+    """Let the driver read decimals, arrays and described values: they are rare, and the driver's own business."""
     data = proton.Data()
     try:
         data.decode(wire)

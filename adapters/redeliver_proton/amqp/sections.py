@@ -62,7 +62,7 @@ class Received:
 
     @property
     def message(self) -> proton.Message:
-        """Decoded by the driver, once."""
+        """Return the message as the driver decodes it, once."""
         if self._message is None:
             self._message = proton.Message()
             self._message.decode(self.raw)
@@ -83,7 +83,7 @@ class Received:
 
     @property
     def parts(self) -> dict[int, int]:
-        """Section -> where its value begins, of those that come once; `body` and `fault` are set then."""
+        """Return where the value of each section begins that comes once; `body` and `fault` are set then."""
         if self._parts is None:
             self._parts = {}
             try:
@@ -184,7 +184,7 @@ class Received:
         return self.raw[self.body[0][1] :] if self.body else b""
 
     def body_bytes(self) -> bytes:
-        """Data sections as they are, a text as UTF-8, any other value in its AMQP encoding."""
+        """Return data sections as they are, a text as UTF-8, any other value in its AMQP encoding."""
         _ = self.parts
         pieces = []
         for code, _start, value in self.body:

@@ -95,7 +95,7 @@ class ProtonUserConnection:
 
     @staticmethod
     def time() -> float:
-        """Seconds, monotonic."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def later(self, seconds: float, fn: Callable[[], object]) -> None:

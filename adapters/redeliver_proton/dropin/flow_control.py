@@ -19,7 +19,7 @@ class PausingFlow(proton.Handler):
     """
 
     def __init__(self, flow: Any, paused: Set[Any]) -> None:
-        """`paused`: the links that get no credit, as they are at any time."""
+        """Keep the handler's flow control, and `paused`: the links that get no credit, as they are at any time."""
         self._flow, self._paused = flow, paused
         self._enough = getattr(flow, "_window", 0) // 2  # credit with which nobody has to wait
 
@@ -97,7 +97,7 @@ class SendingPart(proton.Handler):
     """Is the handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
 
     def __init__(self, original: Any, is_ours: Callable[[Any], bool]) -> None:
-        """`is_ours` tells of a link whether its messages are ours to settle."""
+        """Keep the handler's part, and `is_ours`, which tells whether the messages of a link are ours to settle."""
         self._original, self._is_ours = original, is_ours
 
     def on_delivery(self, event: Any) -> None:

@@ -218,7 +218,10 @@ class DeliveryHandle(proton.Delivery):
             self._link_scope().promise(run, transaction)
 
     def settle(self) -> None:
-        """Without a state it is no success: to be tried again. After one it says nothing more."""
+        """Capture a settlement without a state, which is no success: the message is to be tried again.
+
+        After a state, `settle` says nothing more.
+        """
         if not self.__dict__.get("_updated"):
             self._capture(Requeued("settle without an outcome"))
 

@@ -18,7 +18,7 @@ def was_wrapped(link: Any) -> bool:
 
 
 def passes_through(link: Any) -> bool:
-    """Browsing, or a reply queue of its own, or settled by the broker as it sends."""
+    """Return whether a link browses, has a reply queue of its own, or is settled by the broker as it sends."""
     source, ours = link.remote_source, link.source
     copying = proton.Terminus.DIST_MODE_COPY in (source.distribution_mode, ours.distribution_mode)
     return copying or bool(ours.dynamic) or link.remote_snd_settle_mode == proton.Link.SND_SETTLED

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redelivering`: the drop-in wrapper for proton handlers.
+"""Provides `redelivering`, the drop-in wrapper for proton handlers.
 
 ::
 
@@ -191,7 +191,7 @@ class WrappedHandler(proton.Handler):
             self._message(event, delivery, self._user_connection, scope)
 
     def take_following(self, event: Any) -> None:
-        """Everybody has seen the event of a message of ours: take those that came with it."""
+        """Take the messages that came with one of ours, after everybody has seen the event of that one."""
         scope, user_connection = self.scope_of(event.link), self._user_connection
         if scope is None or user_connection is None or others_listen(event, (*self.parts, user_connection.watch)):
             return

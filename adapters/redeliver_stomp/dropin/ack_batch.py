@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ACK frames that follow each other closely, written as one.
+"""Writes ACK frames that follow each other closely as one.
 
 Each write of its own wakes the broker and the thread that reads; so acks wait for the end of the turn, for a few
 milliseconds, or for a few dozen of them. A callback that turns out slow holds them back no longer than until the
@@ -18,9 +18,10 @@ MOMENT = 0.003  # seconds
 
 
 class AckBatch:
-    """`write` is called by whichever thread flushes, one at a time.
+    """Collects ACK frames that follow each other closely, and writes them as one.
 
-    `alive` tells whether the connection that the acks are for is still there.
+    The thread that flushes calls `write`, one thread at a time. `alive` tells whether the connection that the acks are
+    for is still there.
     """
 
     def __init__(

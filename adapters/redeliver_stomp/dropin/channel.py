@@ -39,7 +39,7 @@ DeliveryTag = Any  # 1.2: the `ack` header; 1.1: message id and subscription
 
 
 class ScopeOwner(Protocol):
-    """Whose policy goes with what is subscribed to from now on."""
+    """Has the policy for everything that is subscribed to from now on."""
 
     def subscribed(self, to: SubscribedSource, /) -> None: ...
 
@@ -118,7 +118,7 @@ class ConnectionScope(SettlementScope):
         return run if run is not None and run.inside else None
 
     def write(self, delivery: Delivery, settlement: Settlement) -> None:
-        """`accepted` alone is honoured by this broker: everything else stays unsettled."""
+        """Write a settlement. This broker honours `accepted` alone: everything else stays unsettled."""
         if settlement != "accepted":
             return
         tag = delivery.tag
@@ -200,7 +200,7 @@ class ConnectionScope(SettlementScope):
         return True
 
     def convicts(self, source: Destination) -> UnackableMessages:
-        """Messages of this source that nobody can ack over STOMP."""
+        """Return the messages of this source that nobody can ack over STOMP."""
         found = self._convicts.get(source)
         if found is None:
             found = self._convicts[source] = UnackableMessages(self.user_connection.broker, source)

@@ -69,7 +69,7 @@ class StompUserConnection:
 
     @property
     def is_open(self) -> bool:
-        """Connected, and still the connection that our thread knows."""
+        """Return whether this is connected, and still the connection that our thread knows."""
         return self._up and self._seen == self.epoch and self.transport.socket is not None
 
     def later(self, seconds: float, fn: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ class StompUserConnection:
     # -- what goes out ------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Frames of ours, at once. OSError or stomp.py's own exceptions when there is no connection."""
+        """Write frames of ours at once. Raises OSError or stomp.py's own exceptions if there is no connection."""
         queue = self.transport.send_queue
         if self.transport.blocking or queue is None:
             self.transport.send(data)
@@ -194,7 +194,7 @@ class StompUserConnection:
         return shown is None or not (shown or error)
 
     def disconnected(self) -> None:
-        """Told by stomp.py."""
+        """Note that the connection is lost, as stomp.py tells."""
         if self._up:
             self._up = False
             self.epoch += 1
@@ -213,7 +213,7 @@ class StompUserConnection:
                 self._loop = None
 
     def _hurry(self) -> None:
-        """stomp.py leaves Nagle's algorithm on: 43 ms for each ACK that is followed by a SEND."""
+        """Turn off Nagle's algorithm, which stomp.py leaves on: 43 ms for each ACK that is followed by a SEND."""
         with contextlib.suppress(OSError, AttributeError):
             self.transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -70,7 +70,7 @@ class ConnectionCopyPublisher(CopyPublisher):
             answered(str(error))
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        """{BEGIN, SEND…}, then {ACK, COMMIT} once all of them are answered; an ERROR for one of them is an ABORT."""
+        """Send {BEGIN, SEND…}, then {ACK, COMMIT} once all are answered; an ERROR for one of them is an ABORT."""
         if why := self.why_not([out for out, _ in outs]):
             return answer("refused", why)
         if odd(delivery.native.raw(b"message-id")):

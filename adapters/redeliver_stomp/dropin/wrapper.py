@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redelivering`: the drop-in wrapper for listeners of stomp.py, on ActiveMQ Classic.
+"""Provides `redelivering`, the drop-in wrapper for listeners of stomp.py, on ActiveMQ Classic.
 
 ::
 
@@ -174,7 +174,10 @@ class Redelivering:
         self._called = False  # our thread will look into the inbox
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else stomp.py calls is the listener's own; what it has not, stomp.py does not call."""
+        """Return the listener's own method for whatever else stomp.py calls.
+
+        stomp.py does not call methods that the listener does not have.
+        """
         return getattr(self.listener, name)
 
     def __repr__(self) -> str:

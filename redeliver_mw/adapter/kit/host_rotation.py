@@ -26,12 +26,12 @@ class HostRotation:
 
     @property
     def index(self) -> int:
-        """Its place among the hosts of the URL, from 0."""
+        """Return the place of the next host among the hosts of the URL, from 0."""
         return self._attempts % len(self._hosts)
 
     @property
     def host(self) -> tuple[str, int]:
-        """The host and port that are tried next."""
+        """Return the host and port that are tried next."""
         return self._hosts[self.index]
 
     def succeeded(self) -> None:
@@ -59,7 +59,7 @@ class HostRotation:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next attempt: short within a round, and after it longer, at random, up to 5.05 s."""
+        """Return the seconds until the next attempt: few within a round, and after it more, at random, up to 5.05 s."""
         if self.index:
             return SHORT_PAUSE
         longest = min(LONGEST_PAUSE, GROWING_FROM * 2 ** min(self._rounds - 1, 16))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a ledger is kept for, in an adapter and in the drop-in for the same broker: both have to say the same."""
+"""Names what a ledger is kept for: an adapter and the drop-in for the same broker have to say the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that are not written yet: they wait in a timer, or for an answer about their target.
+"""Keeps copies that are not written yet: they wait in a timer, or for an answer about their target.
 
 A timer may end with the connection whose loop it runs on. A copy that waited there would then never be answered, and
 its message would wait for ever. So each copy is kept here until it is taken out, and is answered when its original is

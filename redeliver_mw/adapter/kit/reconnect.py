@@ -65,12 +65,12 @@ class Reconnector:
 
     @property
     def host(self) -> tuple[str, int]:
-        """The host and port to connect to."""
+        """Return the host and port to connect to."""
         return self._hosts.host
 
     @property
     def host_index(self) -> int:
-        """The place of that host in the URL, from 0."""
+        """Return the place in the URL of the host to connect to, from 0."""
         return self._hosts.index
 
     def open(self) -> None:
@@ -131,7 +131,7 @@ class Reconnector:
         return AFTER_A_LOSS + random.uniform(longest / 2, longest)
 
     def _not_open(self, meaning: RedeliverError) -> None:
-        """An attempt has failed: the next one follows, or this was the last."""
+        """Note that an attempt has failed: plan the next one, or report the error if this was the last."""
         if self.closing:
             return
         error = self._hosts.failed(meaning)

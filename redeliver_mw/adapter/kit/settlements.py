@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settlements on their way to an adapter's thread: many callers, one wake-up, each to the source of its generation."""
+"""Brings settlements to an adapter's thread: many callers, one wake-up, each to the source of its generation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class SettlementWriter(Protocol):
 
 
 class SettlementQueue(Generic[AnySettlement]):
-    """`add` from any thread, `write` on the adapter's.
+    """Collects settlements from many threads and writes them on the adapter's.
 
-    `wake` lets the adapter's thread call `write`. `decide(delivery, settlement)` takes one and returns the source that
-    has to write, or None where the delivery's generation is over: its settlement is dropped (settle-once).
+    `add` is called from any thread, `write` on the adapter's. `wake` lets the adapter's thread call `write`.
+    `decide(delivery, settlement)` takes one and returns the source that has to write, or None where the delivery's
+    generation is over: its settlement is dropped (settle-once).
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class SettlementQueue(Generic[AnySettlement]):
         self._woken = False
 
     def add(self, settlements: Sequence[tuple[Delivery, AnySettlement]], written: Callable[[], None] | None) -> None:
-        """`written` is called once one of them has been written, and not at all where all were dropped."""
+        """Add settlements; `written` is called once one of them has been written, and never if all were dropped."""
         self._given.append((settlements, written))
         if not self._woken:  # asked after the append, and cleared before the reading: none stays behind
             self._woken = True

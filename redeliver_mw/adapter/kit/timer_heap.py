@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Timers of a loop that an adapter runs by itself: calls that are due at a time, earliest first."""
+"""Holds the timers of a loop that an adapter runs by itself: calls that are due at a time, earliest first."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _GIVE_CERTIFICATE = "Write cert=FILE and key=FILE in the URL"
 
 
 class TlsFailed(BrokerUnavailable):
-    """The broker is there, and TLS with it fails: for its certificate, for ours, for versions, or at a wrong port."""
+    """Reports that the broker is there, and TLS with it fails: for its certificate, ours, versions, or a wrong port."""
 
     code = "tls-failed"
 
@@ -96,7 +96,7 @@ def unavailable(error: BaseException, url: BrokerUrl, text: str) -> RedeliverErr
 
 
 class WrongPort(ConnectionError):
-    """A port that speaks TLS was spoken to in clear, or the other way round."""
+    """Reports that a port that speaks TLS was spoken to in clear, or the other way round."""
 
     def __init__(self, problem: TlsProblem) -> None:
         super().__init__(problem.reason)

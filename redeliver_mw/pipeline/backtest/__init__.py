@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What another policy would have done with the messages that failed. NumPy, and no Spark: rows in, rows out.
+"""Computes what another policy would have done with the messages that failed.
+
+NumPy, and no Spark: rows in, rows out.
 
     history = History(rows_of_the_mart_recovery)
     rows = history.backtest([Candidate("now", present), *candidates])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How sure a recommendation is, and whether there may be one at all.
+"""Decides how sure a recommendation is, and whether there may be one at all.
 
 The policy in use is predicted first, and held against what was observed. Then the difference between it and the best
 candidate gets one interval, in which three things are put together: what history cannot tell (it looked at other

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Look in the history for what the back-test takes for granted: a figure for each, and whether it is chance.
+"""Looks in the history for what the back-test takes for granted: a figure for each, and whether it is chance.
 
 What comes is taken to be like what was, and one message to recover like another. So the two halves of the time are
 compared (how many recovered, what failed, how much), busy stretches of time with calm ones, and hosts with one another.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long attempts take, and how late they begin, by destination and failure.
+"""Computes how long attempts take, and how late they begin, by destination and failure.
 
 A failing attempt often takes longer than one that succeeds: it waits for a dependency until a timeout. A schedule of
 attempts is therefore made with the durations of the failing attempts of the same failure. Failures whose attempts take
@@ -35,7 +35,7 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class AttemptTimes:
-    """The attempts of some failures, in seconds.
+    """Holds the times of the attempts of some failures, in seconds.
 
     - `failing`: PATHS quantiles of how long a failing attempt takes.
     - `late`: PATHS quantiles of how much later than its delay says an attempt begins.
@@ -79,7 +79,7 @@ class AttemptTimes:
 
 
 class TimesByGroup:
-    """The attempt times of each group of messages; groups that are alike share one object."""
+    """Holds the attempt times of each group of messages; groups that are alike share one object."""
 
     def __init__(self, groups: Sequence[Group], rows: Iterable[ObservationRow], otherwise: AttemptTimes) -> None:
         found = _counts(rows)

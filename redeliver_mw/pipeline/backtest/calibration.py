@@ -29,11 +29,11 @@ _PARTS: Final = (0.25, 0.5, 0.75, 1.0)  # of its recoveries: when a policy's res
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """How many of the messages of one policy healed within some seconds, and how many others' histories say would.
+    """Compares how many messages of one policy recovered within some seconds with what other histories predict.
 
-    `predicted` from `predicted_from` messages that failed in the same ways under other policies, `observed` of
-    `messages`, with the bounds of the 99 % interval. Of the times looked at this is the one at which they differ most.
-    `wrong`: by more than chance and 1 %.
+    `predicted` comes from `predicted_from` messages that failed in the same ways under other policies. `observed` is
+    the share of `messages`, with the bounds of the 99 % interval. Of the times looked at, `within_s` is the one at
+    which the two shares differ most. `wrong`: they differ by more than chance and 1 %.
     """
 
     destination: str
@@ -87,21 +87,24 @@ def _check(destination: str, version: str, mine: Observations, others: Observati
 
 
 class _Side:
-    """The curves of one side, asked at some times; both sides have the same groups, some of them without messages."""
+    """Holds the curves of one side, asked at some times.
+
+    Both sides have the same groups, some of them without messages.
+    """
 
     def __init__(self, histories: Observations) -> None:
         self.curves = History(histories).curves
         self.messages = self.curves.messages
 
     def knows(self, times: Floats) -> Bools:
-        """Of which groups it is known what became of them by then (groups x times)."""
+        """Return of which groups it is known what became of them by each time (groups x times)."""
         looked = self.curves.horizon[:, None] * (1 + BEYOND) >= times
         known = looked | (self.curves.left <= COUNTS_WITHIN)[:, None]
         found: Bools = known & (self.messages > 0)[:, None]
         return found
 
     def at(self, times: Floats) -> tuple[Floats, Floats]:
-        """The share of each group that has healed by then, and how much of that is a guess (groups x times)."""
+        """Return the share of each group that has recovered by each time, and how much is a guess (groups x times)."""
         healed, guess = np.zeros((len(self.messages), len(times))), np.zeros((len(self.messages), len(times)))
         ones = np.eye(len(self.messages), dtype=np.bool_)
         for number in np.flatnonzero(self.messages):
@@ -110,9 +113,10 @@ class _Side:
 
 
 def _compared(destination: str, version: str, ours: _Side, theirs: _Side) -> Check | None:
-    """At the time of some at which they are farthest apart, held against what chance allows.
+    """Compare two sides at the time at which they are farthest apart, held against what chance allows.
 
-    These are times of which a back-test would not be flagged, by either side: elsewhere nothing is known.
+    The times are those of which a back-test would not be flagged, by either side: elsewhere nothing is known. None if
+    there are no such times.
     """
     times = ours.curves.cells.edges[1:]
     both = ours.knows(times) & theirs.knows(times)
@@ -146,13 +150,13 @@ def _compared(destination: str, version: str, ours: _Side, theirs: _Side) -> Che
 
 
 def _variance(share: Floats, n: Floats) -> Floats:
-    """Of a share of so many; a share of 0 or 1 is not certain either."""
+    """Return the variance of a share of `n` messages; a share of 0 or 1 is not certain either."""
     smoothed = (share * n + 1) / (n + 2)
     return smoothed * (1 - smoothed) / np.maximum(n, 1.0)
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """The 99 % interval for the chance behind a share of `n`."""
+    """Return the 99 % interval for the chance behind a share of `n`."""
     middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)

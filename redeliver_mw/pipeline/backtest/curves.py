@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What history knows of a group of messages, ready to be asked: tables over the edges of the cells.
+"""Prepares what history knows of a group of messages, ready to be asked: tables over the edges of the cells.
 
 A history is asked about its own messages, not about others like them: of a message that failed at 3 s and succeeded at
 7 s it is known that it would have failed at 2 s and succeeded at 8 s, and only in between is it estimated. So what the
@@ -34,9 +34,9 @@ _EARLY: Final = 1 / 8  # of the way to the first look: what is earlier than that
 
 
 class Densities(NamedTuple):
-    """How messages heal, as shares over cells: all of them, those of each destination, those of each group.
+    """Holds how messages recover, as shares over cells: all of them, those of each destination, those of each group.
 
-    What is shorter than `scale`, in logarithms of time, was smoothed away.
+    Everything shorter than `scale`, in logarithms of time, was smoothed away.
     """
 
     top: Floats
@@ -47,13 +47,13 @@ class Densities(NamedTuple):
 
 @dataclass(frozen=True)
 class Curves:
-    """A row for each group, a column for each edge. Shares are of the group's messages.
+    """Holds a row for each group and a column for each edge. Shares are of the group's messages.
 
-    - `healed`: have healed by then, as is estimated; what nobody has seen heal never does.
-    - `low`: are known to have healed by then. `high`: are not known to be failing then.
+    - `healed`: the estimated share that has recovered by then; a share that nobody has seen recover never does.
+    - `low`: the share known to have recovered by then. `high`: the share not known to be failing then.
     - `guess`: by how much `healed` may well be wrong, since history looked only before and after.
-    - `horizon`: seconds; so far history has looked. `left`: failing at the horizon.
-    - `densities`: the estimates behind them, from which those of fewer histories are found quickly.
+    - `horizon`: how far history has looked, in seconds. `left`: the share that is failing at the horizon.
+    - `densities`: the estimates behind the curves, from which those of fewer histories are found quickly.
     """
 
     cells: TimeGrid
@@ -69,12 +69,12 @@ class Curves:
 
     @property
     def longest(self) -> float:
-        """Seconds; after it nothing is known of any group."""
+        """Return the time in seconds after which nothing is known of any group."""
         return float(self.cells.edges[-1])
 
 
 def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: TimeGrid) -> Curves:
-    """The curves of groups that are pairs of destination and fingerprint, sorted by destination."""
+    """Return the curves of groups that are pairs of destination and fingerprint, sorted by destination."""
     into, destinations = _destinations(groups)
     everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
     top = rough(everything, flat(cells), 1.0)
@@ -141,7 +141,10 @@ def _found_again(whole: Curves, seen: Intervals, into: Ints, destinations: int) 
 def _found(
     seen: Intervals, into: Ints, destinations: int, cells: TimeGrid, everything: Intervals, unsmoothed: Floats
 ) -> Densities:
-    """How messages heal: all first, then destinations, then their groups. `unsmoothed` is the rough estimate of all."""
+    """Estimate how messages recover: all first, then destinations, then their groups.
+
+    `unsmoothed` is the rough estimate of all messages.
+    """
     top, scale = _smooth_enough(everything, unsmoothed, scale_of(seen, cells), cells)
     coarse, fine = Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale)
     middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
@@ -172,20 +175,23 @@ def _smooth_enough(everything: Intervals, unsmoothed: Floats, scale: float, cell
 
 
 def _unsmoothed(seen: Intervals, into: Ints, destinations: int, top: Floats) -> Floats:
-    """The same where healing is not taken to be smooth, from such an estimate of all: a second opinion."""
+    """Return a second opinion: the same where recovery is not taken to be smooth. `top` is such an estimate of all."""
     middle = rough(seen.pooled(into, destinations), top, PRIOR)
     return expected(rough(seen, middle[into], PRIOR), seen)
 
 
 def _sums(shares: Floats, messages: Floats) -> Floats:
-    """From how many in each cell to which share by each edge."""
+    """Turn the numbers of messages in each cell into the share by each edge."""
     sums = np.zeros_like(shares)
     np.cumsum(shares[:, :-1], axis=1, out=sums[:, 1:])
     return sums / np.maximum(messages, 1e-300)[:, None]
 
 
 def _known(seen: Intervals, cells: TimeGrid, messages: Floats) -> tuple[Floats, Floats]:
-    """Shares known to have healed by each edge; shares not known to be failing at it, and at a later time than all."""
+    """Return two shares by each edge: known to have recovered, and not known to be failing.
+
+    The second one has one value more, for a later time than all edges.
+    """
     size = len(cells.edges)
     low, high = np.zeros((seen.groups, size + 1)), np.zeros((seen.groups, size + 1))
     np.add.at(low, (seen.group, seen.hi), seen.n)
@@ -199,7 +205,7 @@ def _support(messages: Floats) -> Floats:
 
 
 def _reached(seen: Intervals, cells: TimeGrid, messages: Floats) -> tuple[Ints, Ints]:
-    """The last edge at which each group was looked at; the last at which enough of its messages were."""
+    """Return the last edge at which each group was looked at, and the last at which enough of its messages were."""
     last = np.where(seen.hi < cells.never, seen.hi, seen.lo)
     at = np.zeros((seen.groups, len(cells.edges)))
     np.add.at(at, (seen.group, last), seen.n)
@@ -210,7 +216,7 @@ def _reached(seen: Intervals, cells: TimeGrid, messages: Floats) -> tuple[Ints, 
 
 
 def _guesses(healed: Floats, seen: Intervals, into: Ints, cells: TimeGrid) -> Floats:
-    """For each edge between two at which the destination was looked at: a part of what healed between them."""
+    """Return a guess for each edge: a part of what recovered between the looks at the destination around it."""
     looked = _looked(seen, cells)
     guess = np.zeros_like(healed)
     for number in range(seen.groups):
@@ -224,7 +230,7 @@ def _guesses(healed: Floats, seen: Intervals, into: Ints, cells: TimeGrid) -> Fl
 
 
 def _looked(seen: Intervals, cells: TimeGrid) -> Bools:
-    """At which edges, and near them, enough messages of each group were tried."""
+    """Return at which edges, and near them, enough messages of each group were tried."""
     size = len(cells.edges)
     at = np.zeros((seen.groups, size + 1))
     np.add.at(at, (seen.group, seen.lo), seen.n)
@@ -239,7 +245,7 @@ def _looked(seen: Intervals, cells: TimeGrid) -> Bools:
 
 
 def _between(looks: Ints, cells: TimeGrid) -> tuple[Floats, Ints, Ints]:
-    """For each edge: which part of its gap's messages is a guess, and the looks before and after it."""
+    """Return, for each edge, which part of its gap's messages is a guess, and the looks before and after the edge."""
     edges = np.arange(len(cells.edges))
     behind = np.searchsorted(looks, edges, side="right")  # looks at this edge or before it
     before = np.where(behind > 0, looks[np.maximum(behind - 1, 0)], 0)

@@ -41,7 +41,7 @@ SUMS: Final = (
 
 @dataclass(frozen=True)
 class Mixture:
-    """The curves of several groups as one; over the edges, `high` with one more for what is later."""
+    """Holds the curves of several groups as one, over the edges; `high` has one value more, for later times."""
 
     edges: Floats
     logs: Floats
@@ -55,7 +55,7 @@ class Mixture:
 
     @classmethod
     def of(cls, curves: Curves, wanted: Bools) -> Mixture:
-        """The groups that are wanted; they have messages."""
+        """Return the mixture of the wanted groups, which have messages."""
         n = curves.messages[wanted]
         share = n / n.sum()
         order = np.argsort(curves.horizon[wanted], kind="stable")
@@ -66,7 +66,7 @@ class Mixture:
         return cls(curves.cells.edges, curves.cells.logs, float(n.sum()), healed, low, high, guess, horizons, left)
 
     def at(self, times: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Healed, low, high and guess at such times, seconds."""
+        """Return the values of `healed`, `low`, `high` and `guess` at the given times, which are in seconds."""
         before = np.searchsorted(self.edges, times, side="right") - 1
         after = np.minimum(before + 1, len(self.edges) - 1)
         part = self._part(times, before, after)
@@ -80,11 +80,11 @@ class Mixture:
         return np.clip(healed, low, high), low, high, guess
 
     def beyond(self, last: Floats) -> Floats:
-        """The share of messages that are failing at their horizon while something is tried at `last`, later than it."""
+        """Return the share of messages that are failing at their horizon while something is tried later, at `last`."""
         return self.left[np.searchsorted(self.horizons * (1 + BEYOND), last, side="left")]
 
     def _part(self, times: Floats, before: Ints, after: Ints) -> Floats:
-        """How far between two edges: by the logarithm of time, and evenly before the first."""
+        """Return how far each time is between two edges: by the logarithm of time, and evenly before the first edge."""
         logs = np.log(np.maximum(times, self.edges[1] / 2))
         start = self.logs[before]
         width = self.logs[after] - start
@@ -95,11 +95,12 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A number for each schedule: shares of messages and means over them.
+    """Holds a number for each schedule: shares of messages and means over them.
 
-    - `recovered`, `low`, `high`; `dead`: are given up. `attempts` of a message; `wasted`: of those that are given up.
+    - `recovered`, `low`, `high`; `dead`: the share that is given up. `attempts`: of a message; `wasted`: of those that
+      are given up.
     - `waited`: mean seconds until it recovered, 0 for a message that did not.
-    - `beyond`: nobody knows, since history did not look so far; `beyond_s`: the seconds at stake.
+    - `beyond`: the share of which nobody knows, since history did not look so far; `beyond_s`: the seconds at stake.
     - `unsure`, `unsure_attempts`, `unsure_s`: by how much shares, attempts and `waited` may be wrong, since history
       looked at other times.
     - `points`: times and weights of all recoveries, one line for each schedule.
@@ -126,7 +127,7 @@ class Evaluation:
 
 
 def evaluate(mixture: Mixture, schedules: Sequence[AttemptSchedule]) -> Evaluation:
-    """What would have become of the messages under each schedule."""
+    """Return what would have become of the messages under each schedule."""
     ways = max(len(one.times) for one in schedules)
     retries = max(one.times.shape[1] for one in schedules)
     size = max(1, _CHUNK // max(ways * retries, 1))
@@ -173,12 +174,12 @@ def _fates(mixture: Mixture, schedules: Sequence[AttemptSchedule], ways: int, re
 
 
 def _all_ways(array: Floats, ways: int) -> Floats:
-    """A schedule without jitter has one way, which counts as all."""
+    """Repeat the only way of a schedule without jitter, so that it counts as all ways."""
     return np.broadcast_to(array, (ways, *array.shape[1:])) if len(array) < ways else array
 
 
 def _final(table: Floats, start: Floats) -> Floats:
-    """The last column; 0 where there is none."""
+    """Return the last column; 0 where there is none."""
     return np.concatenate([start, table], axis=2)[:, :, -1]
 
 
@@ -188,7 +189,7 @@ def _mean(table: Floats) -> Floats:
 
 
 def quantiles(times: Floats, weights: Floats, wanted: Sequence[float]) -> Floats:
-    """By which time such parts of the weight have come, one line for each line; nan where there is no weight."""
+    """Return by which time the `wanted` parts of the weight have come: a line for each line, nan without weight."""
     if not times.shape[1]:
         return np.full((len(times), len(wanted)), np.nan)
     order = np.argsort(times, axis=1, kind="stable")

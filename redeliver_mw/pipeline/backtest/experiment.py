@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Propose an experiment where history did not look: an arm that goes on after the policy in use has given up.
+"""Proposes an experiment where history did not look: an arm that goes on after the policy in use has given up.
 
 Where messages still recovered shortly before the policy gave them up, more of them would have recovered later. How many
 is not known, so the advice is an experiment and not a change.
@@ -28,7 +28,7 @@ _POWER: Final = (2.576 + 0.842) ** 2  # a 99 % interval, and four chances in fiv
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """An arm to try.
+    """Describes an arm to try.
 
     - `policy`: the policy in use with the arm beside it; `until_s`: when the arm's last attempt begins.
     - `messages`: how many have to fail until the difference shows, if as many recover in each further doubling of time
@@ -43,7 +43,7 @@ class Experiment:
 
     @property
     def toml(self) -> str:
-        """The policy with its arm, as a policy file in TOML."""
+        """Return the policy with its arm, as a policy file in TOML."""
         from ...policy.formats import WRITERS  # most histories need none
 
         return WRITERS["native"](PolicyMap(None, self.policy)).text.strip()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates from a grid: delays that grow by a factor up to a cap, so many attempts, some jitter."""
+"""Makes candidates from a grid: delays that grow by a factor up to a cap, so many attempts, some jitter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Shape(NamedTuple):
     jitter: float = 0.0
 
     def backoff(self) -> Backoff:
-        """PolicyError for numbers that cannot be."""
+        """Return the back-off of this candidate. Raises PolicyError for numbers that cannot be."""
         return _backoff(self.initial, self.multiplier, self.cap, self.jitter)
 
     def normalised(self) -> Shape:
@@ -92,9 +92,9 @@ def shapes(
 
 
 def read_grid(text: str) -> list[Shape]:
-    """`attempts=3-8 initial=0.5,1,2 multiplier=1,2 cap=60,600 jitter=0,0.2`; attempts and initial must be there.
+    """Read a grid: `attempts=3-8 initial=0.5,1,2 multiplier=1,2 cap=60,600 jitter=0,0.2`.
 
-    ConfigError with what is wrong in it.
+    `attempts` and `initial` must be there. Raises ConfigError, which says what is wrong in the text.
     """
     given: dict[str, tuple[float, ...]] = {}
     for part in text.split():
@@ -118,7 +118,7 @@ def read_grid(text: str) -> list[Shape]:
 
 
 def _numbers(value: str, part: str) -> Iterable[float]:
-    """One number, or those of a range; ConfigError where it is neither."""
+    """Return one number, or those of a range. Raises ConfigError if `value` is neither."""
     if (span := _RANGE.fullmatch(value)) and int(span[1]) <= int(span[2]):
         return (float(number) for number in range(int(span[1]), min(int(span[2]), int(span[1]) + MOST) + 1))
     try:
@@ -135,7 +135,7 @@ def _no_grid(where: str, cure: str) -> ConfigError:
 
 
 def doing(shape: Shape) -> tuple[object, ...]:
-    """What tells a candidate from others: its number of attempts and its delays."""
+    """Return what tells a candidate from others: its number of attempts and its delays."""
     attempts, *delays = shape
     return attempts, *(_span(*delays, failures) for failures in range(1, min(attempts, _UNTIL)))
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The histories of a lake, made ready once and then asked about any number of candidates."""
+"""Prepares the histories of a lake once, and then answers for any number of candidates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN: Final = 10
 
 
 class History:
-    """What is known of messages that failed. Made of rows of the mart `recovery`, in any order.
+    """Holds what is known of messages that failed. It is made of rows of the mart `recovery`, in any order.
 
     - `error_types`: the class's name for a fingerprint, for policies that decide by exception.
     - `at_once`: fingerprints that no policy tries again unless its `retry_on` names them: rejected, undecodable.
@@ -36,7 +36,7 @@ class History:
       (`failing`, `late`, `success`), `bin` of time and `n`.
     - `attempt_s`: seconds by which every attempt is late, for failures of which `attempt_times` says nothing.
 
-    ConfigError where there is no row, or one that is none.
+    Raises ConfigError if there is no row, or if one is no row of the mart.
     """
 
     def __init__(
@@ -93,11 +93,14 @@ class History:
 
     @property
     def destinations(self) -> tuple[str, ...]:
-        """Where messages failed, sorted."""
+        """Return the destinations at which messages failed, sorted."""
         return self.histories.destinations
 
     def horizon(self, destination: str | None = None) -> float:
-        """So far history has looked there, or anywhere; seconds. ConfigError for a destination without failures."""
+        """Return how far history has looked at a destination, or anywhere, in seconds.
+
+        Raises ConfigError for a destination without failures.
+        """
         self._must_know(destination)
         here = [destination in (None, name) for name, _ in self.histories.groups]
         return float(self.curves.horizon[here].max())
@@ -105,11 +108,11 @@ class History:
     def backtest(
         self, candidates: Sequence[Candidate], *, by: By = "destination", destination: str | None = None
     ) -> list[BacktestRow]:
-        """What would have become of the messages under each candidate, in the candidates' order.
+        """Return what would have become of the messages under each candidate, in the candidates' order.
 
-        `by` says how fine: a row for all messages; also one for each destination; also one for each fingerprint there.
-        With `destination` only what is about that one. ConfigError for a destination without failures, for two
-        candidates of one name, for a policy that cannot be followed.
+        `by` says how fine the rows are: a row for all messages; also one for each destination; also one for each
+        fingerprint there. With `destination`, all rows are about that one. Raises ConfigError for a destination without
+        failures, for two candidates of one name, and for a policy that cannot be followed.
         """
         _must_differ([candidate.name for candidate in candidates])
         self._must_know(destination)
@@ -121,7 +124,7 @@ class History:
         return [level[number] for number in range(len(candidates)) for level in rows]
 
     def notes(self, candidates: Iterable[Candidate]) -> list[str]:
-        """What the rows do not say: whose rules by exception cannot be asked as in the runtime."""
+        """Return what the rows do not say: whose rules by exception cannot be asked as in the runtime."""
         found = []
         for candidate in candidates:
             unclear, nameless = self._sorting.unclear(candidate.policies)
@@ -162,7 +165,10 @@ class History:
     def _rows(
         self, names: Sequence[str], units: Sequence[Sequence[Stratum]], place: GroupKey, wanted: Bools
     ) -> list[BacktestRow]:
-        """Schedules for the same messages are judged together, those with jitter apart from those without."""
+        """Return a row for each candidate at one place.
+
+        Schedules for the same messages are judged together, those with jitter apart from those without.
+        """
         jobs: dict[tuple[bytes, int], list[tuple[int, Stratum]]] = defaultdict(list)
         within: dict[int, bytes] = {}
         for number, several in enumerate(units):
@@ -189,7 +195,7 @@ class History:
 
 
 class _Part(NamedTuple):
-    """What one candidate does with some of the messages: a line of fates."""
+    """Holds what one candidate does with some of the messages: a line of fates."""
 
     messages: float
     sums: dict[str, float]
@@ -199,7 +205,7 @@ class _Part(NamedTuple):
 
 
 def _row(name: str, place: GroupKey, parts: Sequence[_Part]) -> BacktestRow:
-    """The parts put together, weighted by their messages."""
+    """Put the parts together into one row, weighted by their messages."""
     if len(parts) == 1:
         return row_of(name, place, parts[0].messages, parts[0].sums, parts[0].times)
     messages = sum(part.messages for part in parts)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Histories as intervals: between which times each message recovered, counted, as arrays."""
+"""Holds histories as intervals: between which times each message recovered, counted, as arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from ..arrays import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Intervals:
-    """Histories by the times between which each message healed, as numbers of edges, equal ones counted together.
+    """Holds histories by the times between which each message recovered, as numbers of edges.
+
+    Equal histories are counted together.
 
     A message of group `group[i]` failed at edge `lo[i]` for the last time and succeeded at edge `hi[i]`, which is
     `TimeGrid.never` if it did not; there are `n[i]` of them. Always lo < hi.
@@ -29,7 +31,7 @@ class Intervals:
 
     @cached_property
     def messages(self) -> Floats:
-        """The number of messages of each group. The estimate asks for them at each of its steps."""
+        """Return the number of messages of each group. The estimate asks for these numbers at each of its steps."""
         return summed(self.group, self.n, self.groups)
 
     def places(self, edges: int) -> tuple[Ints, Ints]:
@@ -42,22 +44,22 @@ class Intervals:
         return self._places[edges]
 
     def pooled(self, into: Ints, groups: int) -> Intervals:
-        """The same histories in fewer groups: that of `group[i]` becomes `into[group[i]]`."""
+        """Return the same histories in fewer groups: the group `group[i]` becomes `into[group[i]]`."""
         return counted(into[self.group], self.lo, self.hi, self.n, groups)
 
     def where(self, wanted: Bools, into: Ints, groups: int) -> Intervals:
-        """Those of the groups that are wanted, numbered anew."""
+        """Return the histories of the groups that are wanted, which are numbered anew."""
         kept = wanted[self.group]
         return Intervals(into[self.group[kept]], self.lo[kept], self.hi[kept], self.n[kept], groups)
 
 
 def summed(at: Ints, weight: Floats, size: int) -> Floats:
-    """The weights of each place from 0 on, `size` places or more, added up."""
+    """Add up the weights of each place from 0 on, for `size` places or more."""
     return np.bincount(at, weight, size).astype(np.float64, copy=False)
 
 
 def counted(group: Ints, lo: Ints, hi: Ints, n: Floats, groups: int) -> Intervals:
-    """Intervals of which no two are equal, in one order whatever that of the rows was."""
+    """Return intervals of which no two are equal, in one order, whatever the order of the rows was."""
     width = int(hi.max(initial=0)) + 1
     code = (group * width + lo) * width + hi
     codes, at = np.unique(code, return_inverse=True)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Read through Spark what the back-test asks of a lake: the mart `messages`, cut down to counts."""
+"""Reads through Spark what the back-test asks of a lake: the mart `messages`, cut down to counts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def known(
 
 
 def _hosts(marts: MartSet, spark: SparkSession, since: TimeBound | None, until: TimeBound | None) -> list[Row]:
-    """Nothing, where the records that the marts were made from are gone."""
+    """Return the rows about hosts; none if the records that the marts were made from are gone."""
     from . import lake_rows
 
     try:
@@ -112,9 +112,9 @@ def policies_in_use(
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> Mapping[str, RedeliveryPolicy]:
-    """The policy of each destination, where the records spell one whole. Errors as of `known`.
+    """Return the policy of each destination where the records spell one whole. Raises the same errors as `known`.
 
-    Of a set of marts these are the records that it was made from, of a lake all.
+    The records of a set of marts are those that it was made from; the records of a lake are all that it has.
     """
     from ..report import aggregate
 

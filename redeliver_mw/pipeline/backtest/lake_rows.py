@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The mart `messages` cut down to what the back-test reads, so that what is collected does not grow with the lake.
+"""Cuts the mart `messages` down to what the back-test reads, so that the collected rows do not grow with the lake.
 
 Each a pure DataFrame -> DataFrame. Time counts from a message's first failure to the beginning of an attempt: a failing
 attempt may wait ten seconds for its timeout, and what it tells is that the message had not recovered when it began.

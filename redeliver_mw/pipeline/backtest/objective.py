@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which candidate to take: an objective, and the row that meets it best."""
+"""Chooses the candidate to take: by an objective, and the row that meets it best."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Recommendation:
 
 
 def objective_of(name: str) -> Objective:
-    """One of OBJECTIVES; ConfigError otherwise."""
+    """Return one of OBJECTIVES. Raises ConfigError if `name` is none of them."""
     if name not in OBJECTIVES:
         raise ConfigError(
             "there is no such objective",
@@ -87,12 +87,12 @@ def objective_of(name: str) -> Objective:
 def recommend(
     rows: Iterable[BacktestRow], objective: Objective, present: str, *, destination: str | None = None
 ) -> Recommendation:
-    """The candidate that meets the objective best, among the rows about all messages, or about one destination's.
+    """Recommend the candidate that meets the objective best, by rows about all messages or about one destination's.
 
-    Which is: of those that gain at least nine tenths of what the best one gains, the soonest; of equals the one with
-    fewer dead letters, then attempts, then the first by name. What is extrapolated is never recommended, and nothing
-    that is better by 1 % or less: the back-test is not more exact. ConfigError if `present` is none of the candidates
-    there.
+    That is, of the candidates that gain at least nine tenths of what the best one gains, the soonest; of equals the one
+    with fewer dead letters, then attempts, then the first by name. A candidate with extrapolated numbers is never
+    recommended, and neither is one that is better by 1 % or less: the back-test is not more exact. Raises ConfigError
+    if `present` is none of the candidates there.
     """
     place = [row for row in rows if (row.destination, row.error_fingerprint) == (destination, None)]
     now = next((row for row in place if row.candidate == present), None)
@@ -111,7 +111,10 @@ def recommend(
 
 
 def ranked(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) -> Sequence[BacktestRow]:
-    """Those that may be recommended, the best first; nothing is held to a present policy that cannot be judged."""
+    """Return the rows that may be recommended, the best first.
+
+    No row is compared with a present policy that cannot be judged.
+    """
     allowed = [row for row in rows if is_allowed(row, objective, now)]
     if now.extrapolated:
         return sorted(allowed, key=lambda row: _order(row, objective.minimise))
@@ -128,7 +131,7 @@ def ranked(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) 
 
 
 def furthest(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) -> Sequence[BacktestRow]:
-    """Those that may be recommended, the one that gains most first, however long messages take under it."""
+    """Return the rows that may be recommended, the one that gains most first, however long messages take under it."""
     allowed = [row for row in rows if is_allowed(row, objective, now)]
     return sorted(allowed, key=lambda row: _order(row, objective.minimise))
 
@@ -146,11 +149,14 @@ def _order(row: BacktestRow, first: str) -> tuple[float | str, ...]:
 
 
 def _at_worst(row: BacktestRow, name: str) -> float:
-    """A column as it may be, since history looked at other times: of two as good the one that is known is better."""
+    """Return a column as bad as it may be, since history looked at other times.
+
+    Of two rows that are as good, the one that is known is better.
+    """
     return _value(row, name) + (row.extrapolated_share if name == "dead_letter_share" else 0.0)
 
 
 def _value(row: BacktestRow, name: str) -> float:
-    """A time that is not there is longer than any."""
+    """Return the value of a column; a time that is not there is longer than any."""
     value = getattr(row, name)
     return math.inf if value is None else float(value)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the mart `recovery` as arrays: which messages failed where, and between which times each healed."""
+"""Turns the mart `recovery` into arrays: which messages failed where, and between which times each recovered."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _Key = tuple[str, str, str, int, int, int]
 
 
 class ObservationRow(Protocol):
-    """A dict, a row of Spark's: whatever has columns by name."""
+    """Stands for anything that has columns by name: a dict, a row of Spark's."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Observations:
-    """Histories, equal ones counted together; all arrays have the same length.
+    """Holds histories, of which equal ones are counted together; all arrays have the same length.
 
     `groups` are pairs of destination and fingerprint, sorted; a failure without a fingerprint has the empty one.
     `lo` and `hi` are bins, at least SHORTEST; `lo` 0 where a message failed once, `hi` NEVER where none succeeded.
@@ -53,25 +53,25 @@ class Observations:
         return tuple(sorted({destination for destination, _ in self.groups}))
 
     def where(self, wanted: Bools) -> Observations:
-        """Only these of the histories. The groups stay as they are, also those that have none."""
+        """Return the wanted histories only. All groups stay as they are, also those without histories."""
         names = ("group", "version", "lo", "hi", "n", "slice")
         return replace(self, **{name: getattr(self, name)[wanted] for name in names})
 
     def at(self, destination: str) -> Observations:
-        """Only those of one destination, and its groups alone."""
+        """Return the histories of one destination only, and its groups alone."""
         mine = np.array([place == destination for place, _ in self.groups])
         kept = self.where(mine[self.group])
         groups = tuple(group for group in self.groups if group[0] == destination)
         return replace(kept, groups=groups, group=(np.cumsum(mine) - 1)[kept.group])
 
     def cells(self) -> TimeGrid:
-        """The cells for these histories; where no message was ever tried again, some around a second."""
+        """Return the cells for these histories; if no message was ever tried again, some cells around a second."""
         bins = np.concatenate([self.lo[self.lo > 0], self.hi[self.hi != NEVER]])
         n = np.concatenate([self.n[self.lo > 0], self.n[self.hi != NEVER]])
         return cells_of(bins, n) if len(bins) else cells_of(np.array([bin_of(1_000_000)]), np.ones(1))
 
     def intervals(self, cells: TimeGrid) -> Intervals:
-        """By the edges of cells that were made of these histories, or of more.
+        """Return the histories by the edges of cells that were made of these histories, or of more.
 
         Where a success is not later than the failure before it, as clocks may have it, the success counts.
         """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which candidates no other one beats: the Pareto front."""
+"""Finds the candidates that no other one beats: the Pareto front."""
 
 from __future__ import annotations
 

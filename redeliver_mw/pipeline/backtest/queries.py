@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Questions put to a history as the command line puts them: these candidates, or the best for each destination."""
+"""Asks a history as the command line asks it: about given candidates, or for the best one of each destination."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class PolicyChoice:
 
 @dataclass(frozen=True)
 class BacktestAnswer:
-    """All rows, and what they come to."""
+    """Holds all rows, and the choices that follow from them."""
 
     rows: tuple[BacktestRow, ...]
     choices: tuple[PolicyChoice, ...]
 
     def policies(self) -> RedeliveryPolicy | PolicyMap | None:
-        """The best, to be put into a file: by destination where there is a choice for each. None: nothing to change.
+        """Return the best policies, to be put into a file: by destination where there is a choice for each.
 
-        A destination without advice keeps its policy.
+        None means that there is nothing to change. A destination without advice keeps its policy.
         """
         if not any(choice.is_advice for choice in self.choices):
             return None
@@ -91,9 +91,10 @@ def searched(
     others: Callable[[RedeliveryPolicy], Sequence[Candidate]] = lambda _: (),
     evidence: LakeEvidence = NOTHING_ELSE,
 ) -> BacktestAnswer:
-    """For each destination its present policy, others, and what a search finds: its best, and what is on the front.
+    """Judge, for each destination, its present policy, others, and what a search finds.
 
-    `others` are made from the policy that the destination has.
+    Of what the search finds, the rows hold its best candidate and the candidates on the front. `others` are made from
+    the policy that the destination has.
     """
     rows: list[BacktestRow] = []
     choices: list[PolicyChoice] = []
@@ -118,5 +119,5 @@ def searched(
 
 
 def _exactly(choice: PolicyChoice) -> str:
-    """As a key of a PolicyMap, of a queue: a name that looks like `topic:…` stays the name of a queue."""
+    """Return a key of a PolicyMap that names a queue: a name that looks like `topic:…` stays the name of a queue."""
     return f"queue:{choice.destination}"

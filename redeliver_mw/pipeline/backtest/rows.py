@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a back-test is asked, and what it answers: candidates and rows."""
+"""Defines what a back-test is asked, and what it answers: candidates and rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMES_WITHIN: Final = 0.05  # so is the mean time to this one
 
 
 class GroupKey(NamedTuple):
-    """What a row is about; None: all of them."""
+    """Says what a row is about; None means all of them."""
 
     destination: str | None
     fingerprint: str | None
@@ -23,7 +23,7 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy, or several by destination, that is to be judged; its name is what rows call it."""
+    """Holds a policy, or several by destination, that is to be judged. Rows call it by its name."""
 
     name: str
     policies: RedeliveryPolicy | PolicyMap
@@ -31,20 +31,21 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class BacktestRow:
-    """One candidate at one destination and failure; None: at all of them. As schemas.BACKTEST.
+    """Says what becomes of messages under one candidate, at one destination and failure; None means all of them.
 
-    Shares are of `messages`, those that failed at least once; they and attempts count such messages only, the first
-    attempt included.
+    The columns are those of schemas.BACKTEST. Shares are of `messages`, those that failed at least once. Shares and
+    attempts count such messages only; attempts include the first one.
 
-    - `p_recover`: succeed in the end. `p_recover_lo`: what is known, as if nothing healed that was not seen to;
-      `p_recover_hi`: what is possible, as if everything healed as soon as it was not looked at any more.
-    - `dead_letter_share`: are given up, dead-lettered or discarded.
+    - `p_recover`: the share that succeeds in the end. `p_recover_lo`: what is known, as if nothing recovered that was
+      not seen to; `p_recover_hi`: what is possible, as if everything recovered as soon as it was not looked at any
+      more.
+    - `dead_letter_share`: the share that is given up, dead-lettered or discarded.
     - `wasted_attempts`: attempts at messages that are given up, all together.
     - `ttr_…_s`: seconds from a message's first failure to its success, over those that succeed; None if none does.
-    - `extrapolated_share`: what becomes of them is decided where history did not look.
-    - `extrapolated`: that could make shares or attempts wrong by more than 1 %, or the mean time by more than 5 %. Then
-      times are None. The other numbers hold the estimate between two looks, and nothing that heals later than history
-      looked; `p_recover_lo` alone counts what was seen to heal and nothing else.
+    - `extrapolated_share`: the share of messages whose end is decided where history did not look.
+    - `extrapolated`: this share could make shares or attempts wrong by more than 1 %, or the mean time by more than 5
+      %. Then times are None. The other numbers hold the estimate between two looks, and nothing that recovers later
+      than history looked; `p_recover_lo` alone counts what was seen to recover and nothing else.
     - `pareto`: no other candidate there is as good in dead letters, attempts and `ttr_p95_s`, and better in one.
     """
 
@@ -66,12 +67,12 @@ class BacktestRow:
     pareto: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """With the columns of schemas.BACKTEST, in their order."""
+        """Return the row as a dict with the columns of schemas.BACKTEST, in their order."""
         return asdict(self)
 
 
 def row_of(candidate: str, place: GroupKey, messages: float, sums: dict[str, float], times: list[float]) -> BacktestRow:
-    """A row from means over messages (the names of `Fates`) and the median and the 95th percentile of times."""
+    """Make a row from means over messages (the names of `Fates`) and the median and the 95th percentile of times."""
     recovered, attempts = sums["recovered"], sums["attempts"]
     unknown = min(sums["beyond"] + sums["unsure"], 1.0)
     extrapolated = (
@@ -101,5 +102,5 @@ def row_of(candidate: str, place: GroupKey, messages: float, sums: dict[str, flo
 
 
 def _share(value: float) -> float:
-    """From 0 to 1, as sums of floats are not always."""
+    """Return a share that is from 0 to 1, as sums of floats are not always."""
     return min(max(value, 0.0), 1.0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far chance may have led the back-test, found by leaving out one stretch of time after another.
+"""Finds how far chance may have led the back-test, by leaving out one stretch of time after another.
 
 The messages of one outage recover together, so they are no independent witnesses. The time that history covers is cut
 into blocks longer than the longest outage; the back-test is asked anew without each block in turn, and the spread of
@@ -33,9 +33,10 @@ Stretch = Literal["the first half", "the second", "the first three quarters", "t
 
 @dataclass(frozen=True)
 class Blocks:
-    """Histories cut into stretches of time: `number` is the block of each history, `weights` the messages of each.
+    """Divides histories into blocks, which are stretches of time.
 
-    `late` says which blocks have more messages in the second half of the time than in the first.
+    `number` is the block of each history, `weights` the messages of each block. `late` says which blocks have more
+    messages in the second half of the time than in the first.
     """
 
     number: Ints
@@ -44,7 +45,7 @@ class Blocks:
 
     @property
     def effective(self) -> float:
-        """How many blocks of equal size would tell as much."""
+        """Return how many blocks of equal size would tell as much."""
         total = float(self.weights.sum())
         return total**2 / float((self.weights**2).sum()) if total else 0.0
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A policy as a list of times: when it would try a message again that always fails, counted from its first failure."""
+"""Turns a policy into times: when it would retry a message that always fails, counted from its first failure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ AT_ONCE: Final = AttemptTimes.constant()  # attempts that take no time
 
 @dataclass(frozen=True)
 class AttemptSchedule:
-    """What a policy does with a message that always fails, in a few equally likely ways (rows).
+    """Describes what a policy does with a message that always fails, in a few equally likely ways (rows).
 
     `times` (ways x retries) are the seconds from the first failure to the beginning of each retry, ascending; a row
-    that has fewer repeats its last, and `retries` says how many count. They end with the first that is later than
-    anybody asked for. `attempts` are all, the first and those not listed included; `last` is when the last of them
+    that has fewer repeats its last, and `retries` says how many count. The times end with the first that is later than
+    anybody asked for. `attempts` counts all, the first and those not listed included; `last` is when the last of them
     begins, at most LATE. `success_s` is how long a successful attempt takes.
     """
 
@@ -62,7 +62,7 @@ def schedule(
 def _of_counts(
     policy: RedeliveryPolicy, until: float, taking: AttemptTimes, error: BaseException | None
 ) -> AttemptSchedule:
-    """The same decisions in all ways: only the delays differ."""
+    """Return the schedule of a policy with the same decisions in all ways: only the delays differ."""
     rests: list[Redeliver | Keep] = []
     soonest, (least_late, least_failing) = 0.0, taking.soonest
     while soonest <= until:
@@ -111,7 +111,7 @@ def _ended(times: Floats, accepted: bool) -> AttemptSchedule:
 
 
 def _cut(policy: RedeliveryPolicy, times: Floats) -> AttemptSchedule:
-    """It goes on, and nothing is known of so late a time."""
+    """Return a schedule of which a part is listed: the policy goes on, and nothing is known of so late a time."""
     paths, count = times.shape
     limit = None if policy.on_dead == "keep" else policy.dead_after
     over = limit == count + 1
@@ -123,7 +123,7 @@ def _cut(policy: RedeliveryPolicy, times: Floats) -> AttemptSchedule:
 def _way(
     policy: RedeliveryPolicy, until: float, taking: AttemptTimes, error: BaseException | None, number: int, paths: int
 ) -> AttemptSchedule:
-    """One way of a policy that asks how long it has been: the time decides, too."""
+    """Return one way of a policy that asks how much time has passed: the time decides, too."""
     first = float(taking.failing_of(1)[number])
     ended, known = first, 0  # since the first attempt began
     times: list[float] = []
@@ -157,7 +157,7 @@ def _joined(ways: list[AttemptSchedule]) -> AttemptSchedule:
 
 
 def padded(times: Floats, count: int) -> Floats:
-    """With its last column, or 0, repeated up to so many columns."""
+    """Return `times` with its last column, or 0, repeated up to `count` columns."""
     made, known = np.zeros((len(times), count)), times.shape[1]
     made[:, :known] = times
     if known:
@@ -166,7 +166,7 @@ def padded(times: Floats, count: int) -> Floats:
 
 
 def _is_certain(policy: RedeliveryPolicy) -> bool:
-    """Without jitter one way is all there is."""
+    """Return whether a policy has no jitter: then one way is all there is."""
     spans = (policy.backoff.span(failures) for failures in (*range(1, 65), 100, 1000))
     return all(low == high for _, low, high in spans)
 
@@ -189,7 +189,7 @@ def _drawn_of(backoff: Backoff, failures: int, decision: Redeliver | Keep, paths
 
 
 def _drawn(backoff: Backoff, failures: int, decision: Redeliver | Keep, paths: int) -> Floats:
-    """The delay in each of so many ways, jitter drawn as the runtime does."""
+    """Return the delay in each of `paths` ways, with jitter drawn as the runtime does."""
     if decision.low == decision.high:
         return np.full(paths, decision.low)
     return _drawn_of(backoff, failures, decision, paths)
@@ -222,7 +222,7 @@ def _stretches(factor: float, retries: int, paths: int) -> Floats:
 
 
 class _Even(random.Random):
-    """Instead of chance: over all ways, each draw takes the middle of every equal part of 0 to 1 once, shuffled."""
+    """Replaces chance: over all ways, each draw takes the middle of every equal part of 0 to 1 once, shuffled."""
 
     def __init__(self, paths: int, failures: int) -> None:
         super().__init__(0)
@@ -231,7 +231,7 @@ class _Even(random.Random):
         self._paths, self._number, self._next = paths, 0, 0
 
     def for_path(self, number: int) -> _Even:
-        """Itself, at the first draw of this way."""
+        """Return the generator itself, at the first draw of this way."""
         self._number, self._next = number, 0
         return self
 

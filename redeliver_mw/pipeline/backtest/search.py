@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A small search for a better policy: a grid scaled to how far history knows, and then steps from the best of it.
+"""Runs a small search for a better policy: a grid scaled to how far history knows, then steps from the best of it.
 
 1. A grid: no retry at all; and first delays from half the horizon down to a 256th of it, or to today's first delay
    where that is less, factors 1 to 3, caps, 2 to 12 attempts. Delays are whole milliseconds, as in every language that
@@ -40,7 +40,10 @@ _ONE_ATTEMPT: Final = Shape(1, _LEAST, 1.0)
 
 @dataclass(frozen=True)
 class Searched:
-    """All that was judged, `present` first; rows about all messages or one destination's, in the same order."""
+    """Holds all candidates that were judged, `present` first, and their rows in the same order.
+
+    The rows are about all messages, or about one destination's.
+    """
 
     candidates: tuple[Candidate, ...]
     rows: tuple[BacktestRow, ...]
@@ -56,12 +59,12 @@ def search(
     jitter: float = JITTER,
     others: Sequence[Candidate] = (),
 ) -> Searched:
-    """Candidates that are `like` in rules and targets, judged for one destination or all, and `others` with them."""
+    """Judge candidates that are `like` in rules and targets, and `others` with them, for one destination or for all."""
     return _Search(history, like, objective, destination).run(present, jitter, others)
 
 
 class _Search:
-    """One search. Not for a second one."""
+    """Runs one search. Each object is for one search only."""
 
     def __init__(self, history: History, like: RedeliveryPolicy, objective: Objective, destination: str | None) -> None:
         self._history, self._like = history, like
@@ -91,7 +94,7 @@ class _Search:
         return Searched(tuple(self._candidates.values()), tuple(rows))
 
     def _best(self) -> list[Shape]:
-        """The one that would be recommended, and the one that gains most, as far as they were found here."""
+        """Return the shape that would be recommended and the one that gains most, as far as they were found here."""
         found = []
         for order in (ranked, furthest):
             names = (row.candidate for row in order(self._allowed, self._objective, self._rows[self._present]))
@@ -99,7 +102,7 @@ class _Search:
         return found
 
     def _add(self, several: Sequence[Shape]) -> bool:
-        """Judges those that are new; says if there was one."""
+        """Judge the shapes that are new, and return whether there was one."""
         fresh = {done: shape for shape in reversed(several) if (done := doing(shape)) not in self._known}
         self._known |= fresh.keys()
         made = [(self._candidate(shape), shape) for shape in reversed(fresh.values())]

@@ -56,7 +56,10 @@ class Stratification:
         self._plain: dict[tuple[str, ...], list[tuple[Bools, BaseException | None]]] = {}
 
     def units(self, policies: RedeliveryPolicy | PolicyMap, until: float, only: str | None = None) -> list[Stratum]:
-        """Every group once, or every one of a destination. ConfigError where a policy cannot be followed until then."""
+        """Return every group once, or every group of one destination.
+
+        Raises ConfigError if a policy cannot be followed until `until`.
+        """
         found: dict[RedeliveryPolicy, list[str]] = defaultdict(list)
         for destination in self._destinations if only is None else (only,):
             found[policies.resolve(destination)].append(destination)
@@ -68,7 +71,7 @@ class Stratification:
         ]
 
     def unclear(self, policies: RedeliveryPolicy | PolicyMap) -> tuple[set[str], bool]:
-        """Errors that a rule might judge otherwise if it saw them; and whether there are some without a name."""
+        """Return errors that a rule might judge otherwise if it saw them, and whether there are some without a name."""
         found, nameless = set(), False
         for destination in self._destinations:
             names = set(self._types[self._places == destination])
@@ -122,9 +125,9 @@ class Stratification:
 
 
 def stand_in(name: str, policy: RedeliveryPolicy) -> BaseException:
-    """An exception of which this policy can be asked as of one whose class has that name.
+    """Return an exception of which this policy can be asked as of one whose class has that name.
 
-    Runs no code of the user's but the class's `__new__`.
+    The only code of the user's that this runs is the class's `__new__`.
     """
     if name == Reject.__name__:
         return Reject()
@@ -139,12 +142,12 @@ def stand_in(name: str, policy: RedeliveryPolicy) -> BaseException:
 
 
 def has_rules(policy: RedeliveryPolicy) -> bool:
-    """Does this policy decide by exception?"""
+    """Return whether this policy decides by exception."""
     return any(rule is not None for rule in _rules(policy))
 
 
 def is_guess(name: str, policy: RedeliveryPolicy) -> bool:
-    """Would the real exception perhaps be decided otherwise than its stand-in?"""
+    """Return whether the policy might decide otherwise for the real exception than for its stand-in."""
     parts = [part for rule in _rules(policy) if rule is not None for part in _parts(rule)]
     if any(isinstance(part, Predicate | Message) for part in parts):
         return True

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Time cut into cells, evenly by its logarithm, with an edge wherever history has tried something.
+"""Cuts time into cells, evenly by its logarithm, with an edge wherever history has tried something.
 
 The bins of the mart `recovery` that occur become edges, neighbours within 3 % being one edge at their mean. Between
 edges that are far apart, and below the first down to a 64th of it, come further ones, so that a message may heal there
@@ -28,9 +28,10 @@ BELOW: Final = 64.0  # the lowest of them is at such a part of it
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """`edges` in seconds, ascending, the first 0; cell c lies behind edge c, and the last one has no end.
+    """Divides time into cells: cell c lies behind edge c, and the last one has no end.
 
-    `bins` occur in the history; `edge` is the number of the edge that stands for each.
+    `edges` are in seconds, ascending, and the first one is 0. `bins` occur in the history; `edge` is the number of the
+    edge that stands for each.
     """
 
     edges: Floats
@@ -40,22 +41,22 @@ class TimeGrid:
 
     @property
     def never(self) -> int:
-        """The number that stands for the edge of a message that did not heal."""
+        """Return the number that stands for the edge of a message that did not recover."""
         return len(self.edges)
 
     @cached_property
     def logs(self) -> Floats:
-        """Logarithms of the edges; that of 0 is one doubling below the next."""
+        """Return the logarithms of the edges; that of 0 is one doubling below the next."""
         logs: Floats = np.log(np.maximum(self.edges, self.edges[1] / 2))
         return logs
 
     def numbers(self, bins: Ints) -> Ints:
-        """The edges of bins that occur in the history."""
+        """Return the numbers of the edges of bins that occur in the history."""
         return self.edge[np.searchsorted(self.bins, bins)]
 
 
 def times(bins: Ints) -> Floats:
-    """The middle of each bin, seconds. As `bins.lower_edge`, for arrays."""
+    """Return the middle of each bin in seconds; as `bins.lower_edge`, for arrays."""
     middle: Floats = (_lower(bins) + _lower(bins + 1)) / 2e6
     return middle
 
@@ -78,7 +79,7 @@ def _lower(bins: Ints) -> Ints:
 
 
 def _joined(logs: Floats, weight: Floats, step: float) -> tuple[Floats, Ints]:
-    """Neighbours within a step as one, and the number of the one that each belongs to."""
+    """Join neighbours within a step into one; return these, and the number of the one that each went into."""
     starts, begun = [], -math.inf
     for number, log in enumerate(logs):
         if log > begun + step:
@@ -91,7 +92,7 @@ def _joined(logs: Floats, weight: Floats, step: float) -> tuple[Floats, Ints]:
 
 
 def _filled(made: Floats) -> tuple[Floats, Ints]:
-    """With further edges in wide gaps, and below the first; and where those that were there are now."""
+    """Add edges in wide gaps and below the first; return all edges, and where those that were there are now."""
     gaps = np.diff(made)
     pieces = np.concatenate([[_BELOW], np.maximum(1, np.ceil(gaps / _FILL)).astype(np.int64)])
     before = np.concatenate([[made[0] - math.log(BELOW)], made[:-1]])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-r"""When messages heal, estimated from intervals: the self-consistent estimate (Turnbull's) for many groups at once.
+r"""Estimates when messages recover, from intervals: the self-consistent estimate (Turnbull's), many groups at once.
 
 A message's time to heal T is never seen, only an interval that holds it. The estimate is the distribution p over cells
 that equals what it says of the messages itself::
@@ -39,9 +39,9 @@ _FLATTEST: Final = 0.2  # how fast the density falls towards 0, at least: as t t
 
 
 class Smoother:
-    """Whittaker's: the line nearest to given values whose second derivative is small. It leaves straight lines alone.
+    """Finds the line nearest to given values whose second derivative is small (Whittaker's smoother).
 
-    What is shorter than `scale`, in logarithms of time, is smoothed away.
+    Straight lines stay as they are. Everything that is shorter than `scale`, in logarithms of time, is smoothed away.
     """
 
     @classmethod
@@ -67,7 +67,7 @@ class Smoother:
         self._smooth = np.linalg.solve(stiff, np.diag(self._width)).T
 
     def __call__(self, p: Floats) -> Floats:
-        """`p` (groups x cells) with its density smooth; what never heals stays as it is."""
+        """Return `p` (groups x cells) with its density smooth; the share that never recovers stays as it is."""
         width = self._width
         logs = np.log(np.maximum(p[:, 1:-1] / width, _LEAST)) @ self._smooth
         smooth = np.empty_like(p)
@@ -81,7 +81,7 @@ class Smoother:
 
 
 def flat(cells: TimeGrid) -> Floats:
-    """The prior of all: every doubling of time is as likely as any other, and as never."""
+    """Return the prior of all: every doubling of time is as likely as any other, and as never."""
     p = np.empty((1, len(cells.edges)))
     p[0, 0] = p[0, -1] = math.log(2)
     p[0, 1:-1] = np.diff(cells.logs[1:])
@@ -90,7 +90,7 @@ def flat(cells: TimeGrid) -> Floats:
 
 
 def scale_of(seen: Intervals, cells: TimeGrid) -> float:
-    """A third of the usual distance between two attempts at a message, in logarithms of time."""
+    """Return a third of the usual distance between two attempts at a message, in logarithms of time."""
     between = (seen.lo > 0) & (seen.hi < cells.never)
     gaps = cells.logs[seen.hi[between]] - cells.logs[seen.lo[between]]
     if not len(gaps):
@@ -102,7 +102,7 @@ def scale_of(seen: Intervals, cells: TimeGrid) -> float:
 
 
 def expected(p: Floats, seen: Intervals) -> Floats:
-    """How many messages of each group heal in each cell (groups x cells), if p is how they heal."""
+    """Return how many messages of each group recover in each cell (groups x cells), if `p` is how they recover."""
     groups, cells = p.shape
     edges = cells + 1
     below = np.zeros((groups, edges))
@@ -120,7 +120,7 @@ def expected(p: Floats, seen: Intervals) -> Floats:
 
 
 def step(p: Floats, seen: Intervals, prior: Floats, strength: float) -> Floats:
-    """One step of EM: the right side of the equation above."""
+    """Take one step of EM: the right side of the equation above."""
     return _step(p, seen, strength * prior, (seen.messages + strength)[:, None])
 
 
@@ -161,7 +161,7 @@ def turnbull_estimate(
 
 
 def rough(seen: Intervals, prior: Floats, strength: float) -> Floats:
-    """An estimate for every group without smoothing: steps from `prior`, one line for all or one for each."""
+    """Return an estimate for every group without smoothing, by steps from `prior`: one line for all or one for each."""
     prior = np.ascontiguousarray(np.broadcast_to(prior, (seen.groups, prior.shape[1])))
     return _steps(prior, seen, prior, strength, _ROUGH)
 

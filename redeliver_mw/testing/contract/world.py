@@ -163,7 +163,7 @@ class World(ABC):
 
     @abstractmethod
     def silence(self) -> None:
-        """Neither deliver nor answer any publish of an App until `unsilence`."""
+        """Make the broker neither deliver nor answer any publish of an App until `unsilence`."""
 
     @abstractmethod
     def unsilence(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Timers and a clock that tests of the adapter kit move by hand."""
+"""Holds timers and a clock that tests of the adapter kit move by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HandDrivenTimers:
 
     @property
     def waiting(self) -> int:
-        """How many calls are to come, taken back or not."""
+        """Return how many calls are to come, taken back or not."""
         return len(self._heap)
 
     def monotonic(self) -> float:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded and logged of one connection, by clocks that are set by hand."""
+"""Tests what is recorded and logged of one connection, by clocks that are set by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = logging.getLogger("redeliver_mw.test")
 
 
 class Clock:
-    """Seconds, as they are set."""
+    """Tells the seconds as they are set."""
 
     def __init__(self) -> None:
         self.now = 1000.0

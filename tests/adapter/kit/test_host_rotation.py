@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several hosts in turn, and the pauses between attempts."""
+"""Tests several hosts in turn, and the pauses between attempts."""
 
 from __future__ import annotations
 

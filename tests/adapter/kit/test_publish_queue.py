@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Copies between `publish` and their answer: one answer each, and no word of a copy that may still be confirmed."""
+"""Tests copies between `publish` and their answer.
+
+Each copy has one answer, and none while it may still be confirmed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ PATIENCE = 30.0
 
 @dataclass(eq=False)
 class Copy:
-    """One copy, of an original of some generation."""
+    """Stands for one copy, of an original of some generation."""
 
     answer: OnAnswer
     generation: int | None = None
@@ -27,7 +30,7 @@ class Copy:
 
 @dataclass
 class Scene:
-    """A queue before a link that the test opens and closes."""
+    """Holds a queue before a link that the test opens and closes."""
 
     patience: float = PATIENCE
     timers: HandDrivenTimers = field(default_factory=HandDrivenTimers)

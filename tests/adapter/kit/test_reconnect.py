@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a connection is opened, opened again, and given up: by a driver and timers that the test moves."""
+"""Tests when a connection is opened, opened again, and given up, by a driver and timers that the test moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = logging.getLogger("redeliver_mw.test")
 
 
 class Refused(ConnectionError):
-    """The broker's no to a password."""
+    """Says that the broker refused a password."""
 
 
 class Driver:

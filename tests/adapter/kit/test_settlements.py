@@ -11,7 +11,7 @@ from redeliver_mw.testing import make_delivery
 
 
 class Source:
-    """Of generation 1."""
+    """Decides settlements of generation 1, and of no other."""
 
     def __init__(self) -> None:
         self.decided: list[tuple[Delivery, Settlement]] = []

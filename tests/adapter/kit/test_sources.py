@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sources and their generations: what the sink is told, and when a source is subscribed to again."""
+"""Tests sources and their generations: what the sink is told, and when a source is subscribed to again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NotingSink:
 
 
 class Consumer:
-    """A subscription whose generations are numbers."""
+    """Stands for a subscription whose generations are numbers."""
 
     def __init__(self, source: Destination = ORDERS) -> None:
         self.subscription = Subscription(source=source)
@@ -49,7 +49,7 @@ class Consumer:
 
 
 class Scene:
-    """A table with its sink and timers."""
+    """Holds a table with its sink and timers."""
 
     def __init__(self) -> None:
         self.timers, self.sink = HandDrivenTimers(), NotingSink()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Timers of a loop: which one is next, and which are called no more."""
+"""Tests timers of a loop: which one is next, and which are called no more."""
 
 from __future__ import annotations
 

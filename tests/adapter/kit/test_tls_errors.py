@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What errors of TLS mean, by the texts that real brokers and drivers gave; `tests/tls` has the brokers themselves."""
+"""Tests what errors of TLS mean, by the texts that real brokers and drivers gave.
+
+`tests/tls` has the brokers themselves.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ class Loop:
 
 
 def peer(answers: bytes) -> tuple[socket.socket, int]:
-    """A port that says this to whoever has said something."""
+    """Return a socket that sends `answers` to each client that has said something, and its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

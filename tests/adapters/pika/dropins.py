@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Existing consumers, as they are written by hand for each kind of connection, driven until a test has seen enough."""
+"""Holds consumers as they are written by hand for each kind of connection, each driven until a test has seen enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parameters(broker: Broker, **more: Any) -> pika.ConnectionParameters:
 
 
 class Queues:
-    """Queues of one test, and what is in them; on a connection of their own."""
+    """Holds the queues of one test, and reads what is in them, on a connection of its own."""
 
     def __init__(self, broker: Broker, kind: str = "classic") -> None:
         self.broker = broker
@@ -43,18 +43,22 @@ class Queues:
         self.dlq = f"DLQ.{self.name}"
 
     def put(self, *bodies: str, exchange: str = "", key: str | None = None, **properties: Any) -> None:
-        """Each body is its message's id too."""
+        """Publish each body in a message whose id is that body, too."""
         for body in bodies:
             given = pika.BasicProperties(**{"message_id": body, "delivery_mode": 2} | properties)
             key_used = self.name if key is None else key
             self.channel.basic_publish(exchange, key_used, body.encode(), given, mandatory=True)
 
     def dead(self) -> Dead:
-        """Takes the dead letters."""
+        """Take the dead letters, and return them."""
         return list(self._taken(self.dlq)) if self.there(self.dlq) else []
 
     def left(self, least: int = 0) -> list[str]:
-        """Takes what is still in the source. The broker notices a closed channel in its own time: `least` come back."""
+        """Take what is still in the source, and return the bodies.
+
+        The broker notices a closed channel in its own time, so this waits up to 10 s until `least` messages have come
+        back.
+        """
         found: list[str] = []
         deadline = time.monotonic() + (10 if least else 0.1)
         while len(found) < max(1, least) and time.monotonic() < deadline:
@@ -79,7 +83,7 @@ class Queues:
             yield body, properties.headers or {}
 
     def reconnect(self) -> None:
-        """After the broker was killed."""
+        """Connect again after the broker was killed."""
         with contextlib.suppress(pika.exceptions.AMQPError, OSError):
             while True:  # until it notices, and lets go of its socket
                 self.connection.process_data_events(0.02)
@@ -114,7 +118,7 @@ def channel_on(broker: Broker, prefetch: int = 50, **more: Any) -> Iterator[Bloc
 
 
 def until(connection: pika.BlockingConnection, done: Callable[[], bool], timeout: float = 20.0) -> None:
-    """The user's own loop on a BlockingConnection."""
+    """Turn the user's own loop on a BlockingConnection until `done()` is true."""
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline, "it took too long"

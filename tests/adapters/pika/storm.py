@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer under a storm, as a program: `python -m tests.adapters.pika.storm URL QUEUE app|dropin HEALTHY`.
+"""Runs a consumer under a storm, as a program: `python -m tests.adapters.pika.storm URL QUEUE app|dropin HEALTHY`.
 
-Each message whose body begins with `failing` fails once. Prints `healthy N` after the last of HEALTHY others: seconds
-since the first of the storm was handled. `warm` is a message before the storm, and prints `warm`. Ends
-at end of input.
+Each message whose body begins with `failing` fails once. The program prints `healthy N` after the last of HEALTHY other
+messages: N are the seconds since the first message of the storm was handled. `warm` is a message before the storm, for
+which the program prints `warm`. The program ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICY = RedeliveryPolicy(dead_after=5, backoff=DELAY)
 
 
 class Storm:
-    """What the handler does, on one thread."""
+    """Does what the handler does, on one thread."""
 
     def __init__(self, healthy: int) -> None:
         self._left, self._began = healthy, 0.0

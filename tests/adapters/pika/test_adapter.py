@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the contract cannot ask of every broker: heart-beats, the ladder's youth, a consumer cancelled by RabbitMQ."""
+"""Tests what the contract cannot ask of every broker: heart-beats, a young ladder, a consumer that RabbitMQ cancels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.brokers import Broker
 
 @contextmanager
 def queue_on(broker: Broker, name: str, kind: str = "classic") -> Iterator[Any]:
-    """A channel, and a new queue of this name."""
+    """Make a new queue of this name, and yield a channel."""
     with closing(pika.BlockingConnection(parameters(broker.url))) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -70,7 +70,7 @@ def test_a_message_that_fails_while_the_ladder_is_young_is_held_and_a_later_one_
             return int(channel.queue_declare(queue, passive=True).method.message_count)
 
         def most_until_it_ran_twice(body: bytes) -> int:
-            """The most messages that were seen on the rung meanwhile."""
+            """Return the most messages that were seen on the rung until the message ran twice."""
             channel.basic_publish("", "young.ladder", body, pika.BasicProperties(delivery_mode=2))
             began, most = time.monotonic(), 0
             while len(runs[body]) < 2 and time.monotonic() - began < 25:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries in one step: whatever comes, in whatever pieces, consumers are called as pika would call them."""
+"""Tests deliveries in one step: whatever comes, in whatever pieces, consumers are called as pika would call them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Call = tuple[Any, ...]
 
 
 class Bare(pika.connection.Connection):
-    """pika's connection from the socket's bytes on, without a socket."""
+    """Works as pika's connection does from the socket's bytes on, without a socket."""
 
     def __init__(self) -> None:
         self.callbacks = CallbackManager()
@@ -67,7 +67,7 @@ DELIVERIES = st.tuples(
 
 
 def frames_of(given: Call) -> list[bytes]:
-    """A delivery's frames; its body in parts of the size that comes last."""
+    """Return the frames of a delivery, with its body in parts of the size that comes last in `given`."""
     number, consumer, tag, redelivered, exchange, key, message_id, body, part = given
     properties = RawProperties.of(message_id=message_id, headers={"a": "b"})
     method = spec.Basic.Deliver(consumer, tag, redelivered, exchange, key)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer that RabbitMQ has forgotten without a word, as 3.10 does at times when a quorum queue is deleted."""
+"""Tests a consumer that RabbitMQ has forgotten without a word, as 3.10 does at times when a quorum queue is deleted."""
 
 from __future__ import annotations
 

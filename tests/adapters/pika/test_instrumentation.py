@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Beside instrumentation of `basic_publish`: copies keep the headers of the message that they are copies of."""
+"""Tests copies beside instrumentation of `basic_publish`: each copy keeps the headers of its original."""
 
 from __future__ import annotations
 

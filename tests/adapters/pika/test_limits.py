@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What RabbitMQ itself does with a message that comes back too often: read from its management, and as it happens."""
+"""Tests what RabbitMQ itself does with a message that comes back too often, by its management and as it happens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ NEVER = 24  # returns after which a message is taken for one without a limit
 
 
 def told(broker: Broker) -> str:
-    """The URL with where its management is. A given broker's is not known."""
+    """Return the broker's URL with the place of its management.
+
+    The place is not known for a broker that REDELIVER_URL names; the test is skipped there.
+    """
     only_if(broker.management_url is not None, "ask over its management, whose place is not told")
     return f"{broker.url}?management={broker.management_url}"
 
@@ -52,7 +55,10 @@ def api(broker: Broker, path: str, body: Mapping[str, Any]) -> None:
 
 
 def read(broker: Broker, queue: str) -> BrokerLimit:
-    """As soon as it is known: the management gathers what comes of policies every few seconds."""
+    """Return a queue's limit as soon as it is known.
+
+    The management gathers what comes of policies every few seconds.
+    """
     url = parse_url(told(broker))
     management = Management(url.options["management"], url)
     answers: SimpleQueue[BrokerLimit] = SimpleQueue()
@@ -73,7 +79,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 def returns_survived(channel: Any, queue: str) -> int | None:
-    """The number of the return that ended the message; None: it has outlived them all."""
+    """Return the number of the return that ended the message, or None if the message has outlived them all."""
     channel.basic_publish("", queue, b"x")
     for number in range(1, NEVER + 1):
         own = channel.connection.channel()
@@ -163,7 +169,7 @@ def test_a_policy_that_gives_back_more_often_than_the_queue_takes_is_refused_at_
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Ours, and not the driver's."""
+    """Return our warnings, and not the driver's."""
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name == "redeliver_mw"]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of headers that are no UTF-8, which pika gives as bytes."""
+"""Tests names of headers that are no UTF-8, which pika gives as bytes."""
 
 from __future__ import annotations
 

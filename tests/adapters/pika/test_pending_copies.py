@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that wait on their way out: each is answered once, also when the connection closes at that step. No broker."""
+"""Tests copies that wait on their way out, without a broker.
+
+Each copy is answered once, also when the connection closes at the step where the copy waits.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def copy() -> Outgoing:
 
 
 class Topology:
-    """Answers a look-up when the test says so. Its queues are there, and a marker where the test says that."""
+    """Answers a look-up when the test says so. All queues are there, and a marker where the test says that."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Callable[[Any], None]]] = []
@@ -42,7 +45,7 @@ class Topology:
 
 
 class Waiting:
-    """One copy that waits at a step, and what it was answered."""
+    """Holds one copy that waits at a step, and the answers that the copy was given."""
 
     def __init__(self, step: str) -> None:
         self.topology, self.timers, self.answers = Topology(), list[Callable[[], None]](), list[str]()
@@ -56,7 +59,7 @@ class Waiting:
             self.topology.answer(young=step == "young ladder")
 
     def go_on(self) -> None:
-        """What the step waited for comes late."""
+        """Answer late what the step waited for."""
         while self.timers or self.topology.asked:
             self.topology.answer(young=False)
             due, self.timers[:] = list(self.timers), []
@@ -104,7 +107,7 @@ def test_closing_answers_each_pending_copy_once_and_none_can_be_taken_after() ->
 
 
 class Connection:
-    """A connection of pika's whose loop does not turn any more."""
+    """Stands for a connection of pika's whose loop does not turn any more."""
 
     is_open, is_closed = True, False
     server_properties: ClassVar[dict[str, Any]] = {}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where RabbitMQ puts what comes back: the table of `docs/rabbitmq.md`, and what its record says of releases."""
+"""Tests where RabbitMQ puts what comes back: the table of `docs/rabbitmq.md`, and what its record says of releases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ AT_THE_END = ["4", "5", "6", "7", "0", "2", "3"]
 
 
 def after(broker: Broker, arguments: dict[str, Any], give_back: Callable[[Any, list[int]], None]) -> list[str]:
-    """What is in a queue of eight messages of which four were delivered, the second accepted, the others given back."""
+    """Return what is in a queue of eight messages after some of them came back.
+
+    Four messages were delivered. The second was accepted, and `give_back` gave back the others.
+    """
     got: list[tuple[int, str]] = []
     with channel_on(broker) as channel:
         channel.queue_delete(QUEUE)

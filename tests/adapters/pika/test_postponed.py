@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A message that rabbitmq+proton gave back with its count on it, consumed by way of pika."""
+"""Tests a message that rabbitmq+proton gave back with its count on it, consumed by way of pika."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: which copy an answer is about."""
+"""Tests which copy an answer on the publishing link is about."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The first seconds of a process: which rungs are young, and who waits for that."""
+"""Tests the first seconds of a process: which rungs are young, and what waits for that."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def consumer(q: Queues, kind: str) -> Iterator[IO[str]]:
 
 
 def storm(q: Queues, name: str) -> None:
-    """Faster than they are handled: without confirms."""
+    """Publish messages faster than they are handled: without confirms."""
     channel = q.connection.channel()
     for body in (*(f"failing.{name}.{n}" for n in range(FAILING)), *(f"well.{name}.{n}" for n in range(HEALTHY))):
         given = pika.BasicProperties(message_id=body, delivery_mode=2)
@@ -98,7 +98,7 @@ def test_in_a_second_start_under_a_storm_healthy_messages_come_as_soon_as_in_an_
 
 
 class Connected:
-    """A drop-in's connection, in a process that knows nothing of the broker's queues."""
+    """Holds a drop-in's connection, in a process that knows nothing of the broker's queues."""
 
     def __init__(self, q: Queues) -> None:
         self.connection = pika.BlockingConnection(parameters(q.broker))
@@ -125,7 +125,7 @@ def connected(q: Queues) -> Iterator[Connected]:
 
 
 def declare(q: Queues, *rungs: float) -> None:
-    """By hand, as an earlier process did."""
+    """Declare rungs by hand, as an earlier process did."""
     for rung in rungs:
         source = Destination(q.name)
         q.channel.queue_declare(rung_queue(source, rung), durable=True, arguments=rung_arguments(source, rung))

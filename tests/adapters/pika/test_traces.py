@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of callbacks that are wrapped, on each kind of pika's connections."""
+"""Tests the spans of wrapped callbacks, on each kind of pika's connections."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the record says of RabbitMQ's verbs, tried with the bare driver on the real brokers."""
+"""Tries what the record says of RabbitMQ's verbs, with the bare driver on the real brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETRY_MS = 400
 
 
 class Met(NamedTuple):
-    """A delivery."""
+    """Describes a delivery."""
 
     channel: BlockingChannel
     tag: int
@@ -40,7 +40,7 @@ class Met(NamedTuple):
 
 
 class Bench:
-    """One type of queue, a raw connection, and what is to be seen of a message."""
+    """Holds one type of queue and a raw connection, and tells what is to be seen of a message."""
 
     def __init__(self, broker: Broker, kind: str) -> None:
         self._broker, self._kind = broker, kind
@@ -71,7 +71,7 @@ class Bench:
         self._channel.basic_publish("", queue, body, properties, mandatory=True)
 
     def met(self, queue: str, channel: BlockingChannel | None = None, seconds: float = PATIENCE) -> Met | None:
-        """The next delivery, unsettled."""
+        """Return the next delivery, unsettled, or None if none comes within `seconds`."""
         channel = channel or self._channel
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -83,14 +83,14 @@ class Bench:
         return None
 
     def take(self, queue: str) -> Met:
-        """On a channel of its own."""
+        """Return the next delivery, on a channel of its own."""
         met = self.met(queue, self._connection.channel())
         assert met is not None
         assert (met.redelivered, met.count) == (False, 0)
         return met
 
     def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
-        """What became of the one message that was in `queue`."""
+        """Return what became of the one message that was in `queue`."""
         end = time.monotonic() + self.patience
         while time.monotonic() < end:
             if (met := self.met(queue, seconds=0.1)) is not None:
@@ -124,7 +124,7 @@ class Bench:
         return self.fate(queue)
 
     def nack_all(self) -> SettlementOutcome:
-        """Two are out, and both come back alike."""
+        """Return what becomes of two deliveries that are given back together: both have to come back alike."""
         queue, channel = self.queue(), self._connection.channel()
         for _ in range(2):
             self.put(queue)
@@ -142,7 +142,10 @@ class Bench:
         return self._delayed(("all", "failed"), lambda met: met.channel.basic_reject(met.tag, requeue=True))
 
     def _delayed(self, types: tuple[str, ...], give_back: Callable[[Met], None]) -> SettlementOutcome:
-        """In queues of these types, which have to agree; the other types give it back at once."""
+        """Return when a message comes back in queues of these types, which have to agree.
+
+        Queues of the other types give the message back at once.
+        """
         found: dict[str, SettlementOutcome] = {}
         for kind in ("all", "returned", "failed"):
             queue = self.queue(delayed_retry_type=kind, delayed_retry_min=RETRY_MS, delayed_retry_max=4 * RETRY_MS)
@@ -171,7 +174,7 @@ class Bench:
         return self._discard(self.queue())
 
     def _discard(self, queue: str, dead: str = "") -> SettlementOutcome:
-        """Of `nack` and `reject`, which have to agree."""
+        """Return what becomes of a message after `nack` and after `reject`, which have to agree."""
         found: set[SettlementOutcome] = set()
         for word in ("basic_nack", "basic_reject"):
             self.put(queue)
@@ -182,7 +185,10 @@ class Bench:
         return outcome
 
     def lost(self) -> SettlementOutcome:
-        """Two are out, one of them merely fetched: both come back alike, and after a close of the channel, too."""
+        """Return what becomes of two deliveries, one of them merely fetched, when their channel is lost.
+
+        Both come back alike, whether the connection is cut or the channel is closed.
+        """
         found: set[SettlementOutcome] = set()
         for end in ("cut", "close"):
             queue = self.queue()
@@ -238,7 +244,7 @@ TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
 
 
 def rows() -> Iterator[Any]:
-    """Each verb that is called proved or probed, on each broker and type of queue that its record names."""
+    """Yield each verb that is called proved or probed, on each broker and type of queue that its record names."""
     for record in records():
         series = ".".join(record.broker_version.split(".")[:2])
         for verb in record.verbs:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tags are acked together (safe-cumulative-ack)."""
+"""Tests which tags are acked together (safe-cumulative-ack)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A wrapped channel on a real broker: what is seen of it, its transactions, and its own loop."""
+"""Tests a wrapped channel on a real broker: what is seen of it, its transactions, and its own loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def channel(rabbitmq: Broker) -> Iterator[Any]:
 
 
 class Seen:
-    """A callback that runs `act` and remembers what it was given."""
+    """Runs `act` as a callback, and remembers what the callback was given."""
 
     def __init__(self, act: Callable[..., Any] = lambda *_: None) -> None:
         self.bodies: list[str] = []
@@ -399,7 +399,7 @@ def test_with_settle_return_the_end_of_a_callback_is_settled_by_the_next_commit(
 
 
 class Loop:
-    """A consumer on a SelectConnection or AsyncioConnection, whose channel is wrapped while it opens."""
+    """Consumes on a SelectConnection or AsyncioConnection, whose channel is wrapped while it opens."""
 
     def __init__(self, connection_class: Any, broker: Broker, queue: str, on_message: Any, **options: Any) -> None:
         self.queue, self.on_message, self.options = queue, on_message, options

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in when things break: channels and connections that go, answers that do not come, interrupts."""
+"""Tests the drop-in when things break: channels and connections that go, answers that do not come, interrupts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def q(rabbitmq43: Broker) -> Iterator[Queues]:
 
 
 def fails(times: int) -> Seen:
-    """Fails so often, then succeeds."""
+    """Return a callback that fails `times` times, and then succeeds."""
 
     def act(*_: Any) -> None:
         if len(seen.counts) <= times:
@@ -44,7 +44,7 @@ def fails(times: int) -> Seen:
 
 
 def break_channel(channel: BlockingChannel) -> None:
-    """Makes the broker close it."""
+    """Make the broker close the channel."""
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
         channel.queue_declare("there.is.no.such.queue", passive=True)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in over several connections: copies that wait when one closes, and the counts on the next one."""
+"""Tests the drop-in over several connections: copies that wait when one closes, and the counts on the next one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in's main job on real brokers: 300 messages, 30 always fail, 60 heal at the second or third attempt."""
+"""Tests the drop-in's main job on real brokers.
+
+Of 300 messages 30 always fail, and 60 recover at the second or third attempt.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ FAILING, HEALING, ALL = range(30), range(30, 90), range(300)
 
 
 class Consumer:
-    """A user's callback that keeps a protocol."""
+    """Keeps a protocol of its messages, as a user's callback."""
 
     def __init__(self) -> None:
         self.counts: dict[int, list[int]] = defaultdict(list)

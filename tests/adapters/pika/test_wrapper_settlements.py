@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a callback says itself, and how it may be written: words captured, once each, on a real broker."""
+"""Tests what a callback settles itself, and how it may be written, on a real broker.
+
+Each settlement is captured once.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def channel(rabbitmq43: Broker) -> Iterator[BlockingChannel]:
 
 
 class Seen:
-    """A callback that runs `act` and remembers the counts it was shown."""
+    """Runs `act` as a callback, and remembers the counts that the callback was shown."""
 
     def __init__(self, act: Callable[..., Any] = lambda *_: None) -> None:
         self.counts: list[int] = []
@@ -55,7 +58,10 @@ def nothing_open(channel: Any) -> bool:
 
 
 def closed_and_left(channel: Any, q: Queues, least: int = 0) -> list[str]:
-    """What the broker still has once the consumer is gone: nothing, if all was settled; the channel stayed healthy."""
+    """Close the consumer's connection, and return what the broker still has: nothing, if all was settled.
+
+    The channel must have stayed healthy.
+    """
     assert channel.is_open
     channel.connection.close()
     return q.left(least)

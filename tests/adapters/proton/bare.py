@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction by the bare driver, which shares nothing with the adapter."""
+"""Runs a transaction by the bare driver, which shares nothing with the adapter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from proton.handlers import MessagingHandler, TransactionHandler
 
 
 class Transaction(MessagingHandler, TransactionHandler):
-    """One message in, one out, and `end`: `commit`, `abort`, or leave it and close the connection."""
+    """Takes one message and sends one in a transaction, and ends that as `end` says.
+
+    `end` is `commit` or `abort`; with any other text the transaction is left, and the connection closed.
+    """
 
     def __init__(self, url: str, source: str, target: str, end: str) -> None:
         MessagingHandler.__init__(self, prefetch=1, auto_accept=False)

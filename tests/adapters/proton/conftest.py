@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A real Artemis behind a proxy, and an adapter that is connected to it."""
+"""Holds a real Artemis behind a proxy, and an adapter that is connected to it."""
 
 from __future__ import annotations
 

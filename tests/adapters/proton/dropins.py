@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Existing proton consumers, as they are written by hand, driven in their container until a test has seen enough."""
+"""Holds proton consumers as they are written by hand, driven in their container until a test has seen enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def connect(broker: Broker) -> Any:
 
 
 class Queues:
-    """Queues of one test, and what is in them; on a connection of their own."""
+    """Holds the queues of one test, and reads what is in them, on a connection of its own."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -42,14 +42,17 @@ class Queues:
             make(broker, queue)
 
     def put(self, *bodies: str, address: str | None = None, **fields: Any) -> None:
-        """Each body is its message's id too."""
+        """Send each body in a message whose id is that body, too."""
         sender = self.connection.create_sender(address or self.name, name=f"put-{next(_names)}")
         for body in bodies:
             sender.send(proton.Message(body=body, id=body, durable=True, **fields))
         sender.close()
 
     def take(self, queue: str) -> list[proton.Message]:
-        """All that the queue has; the broker gives back what a closed link had before this asks."""
+        """Take all that the queue has, and return it.
+
+        The broker gives back what a closed link had before this method asks.
+        """
         receiver = self.connection.create_receiver(queue, credit=0, name=f"take-{next(_names)}")
         found: list[proton.Message] = []
         count = self._count(queue)
@@ -91,7 +94,7 @@ def make(broker: Broker, queue: str, address: str | None = None, routing: str = 
 
 
 class Consumer(MessagingHandler):
-    """A user's handler; `act(event)` is what it does with a message. Keeps a protocol."""
+    """Does `act(event)` with each message, as a user's handler, and keeps a protocol."""
 
     def __init__(self, broker: Any, source: str, act: Callable[[Any], object] = lambda _: None, **how: Any) -> None:
         self.connect: dict[str, Any] = how.pop("connect", {})
@@ -134,7 +137,7 @@ class Consumer(MessagingHandler):
 
 
 def drive(consumer: Consumer, done: Callable[[], bool], **options: Any) -> Consumer:
-    """Run it until `done`; what it settled has then reached the broker."""
+    """Run the consumer until `done`; what the consumer settled has then reached the broker."""
     consumer.done = done
     Container(redelivering(consumer, **options)).run()
     assert not consumer.timed_out, (dict(consumer.counts), consumer.handled)
@@ -142,7 +145,7 @@ def drive(consumer: Consumer, done: Callable[[], bool], **options: Any) -> Consu
 
 
 def unsettled(consumer: Consumer) -> int:
-    """Deliveries that are not settled yet, of all its links."""
+    """Return the number of deliveries that are not settled yet, on all links of the consumer."""
     watch = vars(consumer.container).get("_redeliver_watch")
     return sum(len(s._open) for g in watch._user_connections.values() for s in g.scopes.values()) if watch else 0
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An adapter by itself: what it tells is kept, what it is asked is waited for."""
+"""Holds an adapter by itself: what the adapter tells is kept, and what it is asked is waited for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = 15.0  # seconds
 
 
 class Probe:
-    """The sink, and the adapter under it. A context manager."""
+    """Serves as the sink of the adapter that it holds, and as a context manager."""
 
     def __init__(self, url: str) -> None:
         self.adapter: Any = adapter_for(url)  # its own type: some tests look inside
@@ -47,14 +47,14 @@ class Probe:
         self.wait(lambda: destination in self.ready_sources or bool(self.failures))
 
     def take(self, count: int) -> list[Delivery]:
-        """So many deliveries, oldest first; they stay unsettled."""
+        """Wait for so many deliveries, and return them, oldest first; they stay unsettled."""
         self.wait(lambda: len(self.deliveries) >= count)
         with self._changed:
             taken, self.deliveries = self.deliveries[:count], self.deliveries[count:]
         return taken
 
     def ask(self, call: Callable[[Callable[..., None]], None], seconds: float = LIMIT) -> Any:
-        """What `call` is answered: the one thing, or several as a tuple."""
+        """Return what `call` is answered: the one thing, or several as a tuple."""
         found: list[Any] = []
 
         def answer(*what: Any) -> None:
@@ -76,7 +76,7 @@ class Probe:
         return found
 
     def move_all(self, moves: Sequence[tuple[Delivery, Outgoing]]) -> list[str]:
-        """All asked for at once; their verdicts in that order."""
+        """Ask for all moves at once, and return their verdicts in that order."""
         found: dict[Delivery, str] = {}
 
         def answered(delivery: Delivery, verdict: str) -> None:
@@ -118,7 +118,7 @@ class Probe:
 
 
 def copy_of(delivery: Delivery, target: str, **headers: Any) -> Outgoing:
-    """A copy as the core makes one, with headers beside the original's."""
+    """Return a copy as the core makes one, with headers beside the original's."""
     kept = dict(delivery.headers) | headers
     copy_id = f"copy-of-{delivery.generation}-{delivery.tag}-to-{target}"
     return Outgoing(Destination.parse(target), delivery.body, kept, delivery.properties, copy_id, delivery)

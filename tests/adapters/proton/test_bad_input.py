@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Producers, users and brokers that are not as they should be: said once, with a cure, and nothing is lost."""
+"""Tests wrong producers, users and brokers: what is wrong is said once, with a cure, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Records = pytest.LogCaptureFixture
 
 
 def told(caplog: Records, *words: str) -> list[str]:
-    """What was logged with all these words in it, as a warning or worse."""
+    """Return what was logged with all these words in it, as a warning or worse."""
     lines = [r for r in caplog.records if r.name != "redeliver_mw.failures"]
     said = [r.getMessage() for r in lines if r.levelno >= logging.WARNING]
     return [text for text in said if all(word in text for word in words)]
@@ -177,7 +177,7 @@ def test_a_text_that_is_no_utf_8_keeps_its_message_here_and_no_other_waits(
 
 
 def filtered(world: ProtonWorld, text: str, address: str = "") -> str:
-    """A queue that takes what matches; how it is named."""
+    """Make a queue that takes the messages that match `text`, and return how it is named."""
     address = address or world.new_name()
     world.raw.create(f"F.{address}", address, "ANYCAST", **{"filter-string": text, "filter": text})
     return f"{address}::F.{address}"
@@ -306,7 +306,10 @@ def test_a_selector_that_nobody_matches_leaves_every_message_in_peace(
 
 @pytest.fixture(scope="module")
 def lax(artemis244: Broker) -> Iterator[Broker]:
-    """Whoever has a wrong password is a guest there. Where no Artemis can be had the other fixture says so."""
+    """Yield an Artemis where a client with a wrong password is a guest.
+
+    Where no Artemis can be had, the fixture `artemis244` says so.
+    """
     with broker("artemis", version="2.44", allow_anonymous=True) as lax:
         yield lax
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looking into a queue of Artemis by a link that copies and is drained."""
+"""Tests looking into a queue of Artemis by a link that copies and is drained."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A silent peer, heart-beats, wrong options, another broker: said at start, bounded in time."""
+"""Tests a silent peer, heart-beats, wrong options, another broker: all is said at the start, and bounded in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ broker = pytest.mark.broker
 
 @pytest.fixture
 def quiet_port() -> object:
-    """A port that accepts, and never says a word."""
+    """Yield the port of a peer that accepts connections, and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters that the broker's own tools understand, and the broker's own that we do."""
+"""Tests that the broker's own tools understand our dead letters, and that we understand the broker's own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_brokers_retry_sends_ours_back_to_the_queue_they_came_from(world: Pr
 
 
 def die_in_a_transaction(world: ProtonWorld, queue: str) -> str:
-    """Of an App whose target takes it at once; answers that target."""
+    """Dead-letter a message by an App whose target takes it at once, and return that target."""
     dead = world.new_queue()
     consumer = world.consume(queue, fail, dead_at_second(dead))
     assert world.wait_until(lambda: world.depth(dead) == 1)
@@ -52,7 +52,10 @@ def die_in_a_transaction(world: ProtonWorld, queue: str) -> str:
 
 
 def die_by_a_publish_of_its_own(world: ProtonWorld, queue: str) -> str:
-    """Of an App whose target has refused: from then on the copy is sent first, and the original settled after."""
+    """Dead-letter a message by an App whose target has refused it at first, and return that target.
+
+    From the refusal on, the copy is sent first, and the original settled after that.
+    """
     dead = world.new_queue(refusing=True)
     consumer = world.consume(queue, fail, dead_at_second(dead))
     assert world.wait_until(lambda: consumer.paused is not None)
@@ -110,7 +113,7 @@ def test_what_the_brokers_retry_sent_back_may_die_again_and_be_sent_back_again(w
 
 
 def test_the_brokers_retry_sends_ours_and_its_own_back_from_one_queue(world: ProtonWorld) -> None:
-    """The letters of two sources, of an App, of the broker, and of a STOMP client's message."""
+    """The queue holds the letters of two sources, of an App, of the broker, and of a STOMP client's message."""
     first, second, dead = world.new_queue(), world.new_queue(), world.new_queue()
     world.raw.settings(second, deadLetterAddress=dead, maxDeliveryAttempts=1)
     connection = stomp.Connection([(world.broker.host, world.broker.stomp_port)])

@@ -28,7 +28,7 @@ PATIENCE = 30.0
 
 
 class Programs:
-    """One after the other they work at one limbo, as one app."""
+    """Stands for programs that work at one limbo one after the other, as one app."""
 
     def __init__(self, world: ProtonWorld, folder: Path) -> None:
         self.limbo = f"sqlite:///{folder}/limbo.db"

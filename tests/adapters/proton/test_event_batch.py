@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that come together, on a real Artemis: the driver makes an event of the first, the rest goes directly."""
+"""Tests messages that come together, on a real Artemis.
+
+The driver makes an event of the first message, and the rest goes directly.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def q(artemis244: Broker) -> Queues:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[proton.EventType]:
-    """The kind of each event that the driver makes."""
+    """Return a list that gets the kind of each event that the driver makes."""
     made: list[proton.EventType] = []
     real: Any = proton.Event.__init__
 
@@ -43,7 +46,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[proton.EventType]:
 
 
 class Hearing(proton.Handler):
-    """Hears of deliveries, as a part of somebody's for tracing would."""
+    """Hears of deliveries, as a part of a user's program for tracing would."""
 
     heard = 0
 

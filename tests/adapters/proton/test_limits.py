@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Artemis itself does with a message that comes back too often, as its management tells it; and RabbitMQ's."""
+"""Tests what Artemis and RabbitMQ themselves do with a message that comes back too often.
+
+The management of Artemis tells it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def limit_at(probe: Probe, queue: str) -> BrokerLimit:
 
 
 def last_return(world: ProtonWorld, probe: Probe, queue: str) -> int:
-    """The number of the counted return that ended the message."""
+    """Return the number of the counted return that ended the message."""
     probe.subscribe(queue)
     world.send(queue, b"x")
     for number in range(1, 30):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to deliveries and copies back to messages, against the driver's own reading. No broker."""
+"""Tests messages to deliveries and copies back to messages, against the driver's own reading, without a broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def decoded(raw: bytes) -> proton.Message:
 
 
 def copied(delivery: Delivery, headers: dict[str, Any] | None = None, **more: Any) -> proton.Message:
-    """A copy as the core makes it: without the original's expiry."""
+    """Return a copy as the core makes it: without the original's expiry."""
     kept = dict(delivery.headers) | (headers or {})
     properties = replace(delivery.properties, expires_at_us=None, ttl_us=None)
     out = Outgoing(Destination("dead"), delivery.body, kept, properties, "c1", delivery)

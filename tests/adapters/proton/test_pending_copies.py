@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of the drop-in whose target is being looked up when its original is lost. No broker."""
+"""Tests a copy of the drop-in whose target is being looked up when its original is lost, without a broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ 4.3 keeps a message back for us, with our count on it: what no other broker does for a consumer."""
+"""Tests that RabbitMQ 4.3 keeps a message back for us, with our count on it, as no other broker does for a consumer."""
 
 from __future__ import annotations
 

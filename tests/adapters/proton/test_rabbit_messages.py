@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ's AMQP 1.0 messages, read and written; no broker."""
+"""Tests how RabbitMQ's AMQP 1.0 messages are read and written, without a broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a start and a stop of an App leave behind in the process: next to nothing."""
+"""Tests what a start and a stop of an App leave behind in the process: next to nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where Artemis takes a message and loses it: found before the first copy goes there."""
+"""Tests targets where Artemis takes a message and loses it: they are found before the first copy goes there."""
 
 from __future__ import annotations
 

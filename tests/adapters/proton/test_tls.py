@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, which is ours and not the driver's: everything else is to be the same."""
+"""Tests TLS, which is ours and not the driver's: everything else is to be the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Durable subscriptions to topics, and selectors, on the real broker."""
+"""Tests durable subscriptions to topics, and selectors, on the real broker."""
 
 from __future__ import annotations
 

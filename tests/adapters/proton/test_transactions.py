@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""{Send copies, accept the original}: all or nothing, on the real broker."""
+"""Tests the transaction {send copies, accept the original}: all or nothing, on the real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 
 
 def consumed(world: ProtonWorld, probe: Probe, count: int) -> tuple[str, list[Delivery]]:
-    """A new queue with so many messages, all of them delivered and unsettled."""
+    """Return a new queue with so many messages, and their deliveries, all of them unsettled."""
     queue = world.new_queue()
     for n in range(count):
         world.send(queue, b"m%d" % n)
@@ -26,7 +26,7 @@ def consumed(world: ProtonWorld, probe: Probe, count: int) -> tuple[str, list[De
 
 
 def in_queue(world: ProtonWorld, queue: str) -> int:
-    """All messages of a queue, those in flight too."""
+    """Return the number of all messages of a queue, those in flight too."""
     (row,) = world.raw.queues("name", queue)
     return int(row["messageCount"])
 

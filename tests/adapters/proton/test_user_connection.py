@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The user's connection as the drop-in knows it. No broker."""
+"""Tests the user's connection as the drop-in knows it, without a broker."""
 
 from __future__ import annotations
 

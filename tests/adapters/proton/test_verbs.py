@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the record says of AMQP's outcomes on Artemis, tried with the bare driver on the real broker."""
+"""Tries what the record says of AMQP's outcomes on Artemis, with the bare driver on the real broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DELAY = 1.5  # seconds from now, most of which preparations take
 
 
 class Bench:
-    """Queues of one trial, and what is to be seen of a message in them."""
+    """Holds the queues of one trial, and tells what is to be seen of a message in them."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -71,7 +71,7 @@ class Bench:
         return (connection or self._consumer).create_receiver(queue, name=uuid.uuid4().hex)
 
     def met(self, link: Any, seconds: float) -> tuple[proton.Message, proton.Delivery] | None:
-        """The next delivery, unsettled."""
+        """Return the next delivery, unsettled, or None if none comes within `seconds`."""
         try:
             message = link.receive(timeout=seconds)
         except proton.Timeout:
@@ -85,7 +85,7 @@ class Bench:
         return met[1]
 
     def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
-        """What became of the one message that was in `queue`, asked by another consumer."""
+        """Return what became of the one message that was in `queue`, asked by another consumer."""
         nothing = 0
         while nothing < 3:  # a moment lies between leaving one queue and reaching another
             if (met := self.met(self.link(queue, self._other), QUIET)) is not None:
@@ -96,13 +96,13 @@ class Bench:
         return "gone" if accepted else "destroyed"
 
     def is_empty(self, queue: str) -> bool:
-        """Also of what the broker believes a consumer to have."""
+        """Return whether the queue is empty, also of what the broker believes a consumer to have."""
         (row,) = self.witness.queues("name", queue)
         return int(row["messageCount"]) <= 0
 
 
 def settle(link: Any, delivery: proton.Delivery, state: Any, **local: Any) -> None:
-    """And wait until it is written."""
+    """Settle a delivery as `state`, and wait until that is written."""
     for name, value in local.items():
         setattr(delivery.local, name, value)
     delivery.update(state)
@@ -111,7 +111,7 @@ def settle(link: Any, delivery: proton.Delivery, state: Any, **local: Any) -> No
 
 
 def settled(state: Any, **local: Any) -> Callable[[Bench], SettlementOutcome]:
-    """The trial of one outcome."""
+    """Return the trial of one outcome."""
 
     def trial(bench: Bench) -> SettlementOutcome:
         dead = bench.queue()
@@ -135,7 +135,10 @@ def undeliverable_here(bench: Bench) -> SettlementOutcome:
 
 
 def rejected_bare(bench: Bench) -> SettlementOutcome:
-    """Two ways to have nowhere to go, alike."""
+    """Return what becomes of a rejected message that has nowhere to go.
+
+    There are two ways to have nowhere to go, which have to be alike.
+    """
     found = set()
     for address in ("", f"unbound.{uuid.uuid4().hex}"):
         queue = bench.queue(deadLetterAddress=address)
@@ -162,7 +165,7 @@ def rejected_dead(bench: Bench) -> SettlementOutcome:
 
 
 def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None) -> set[SettlementOutcome]:
-    """Three are out, two of them merely fetched, when the end comes: what becomes of each."""
+    """Return what becomes of each of three deliveries, two of them merely fetched, when the end comes."""
     queue = bench.queue()
     for _ in range(3):
         bench.put(queue)
@@ -184,7 +187,10 @@ def detached(bench: Bench) -> SettlementOutcome:
 
 
 def lost(bench: Bench) -> SettlementOutcome:
-    """By chance means that either may be seen, and nothing else."""
+    """Return what becomes of deliveries whose connection is cut.
+
+    `by chance` means that either outcome may be seen, and nothing else.
+    """
     found: set[SettlementOutcome] = set()
     for _ in range(3):
         proxy = Proxy(bench.broker.host, bench.broker.port)
@@ -245,7 +251,7 @@ TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
 
 
 def rows() -> Iterator[Any]:
-    """Each verb that is called proved or probed, on each broker that its record names."""
+    """Yield each verb that is called proved or probed, on each broker that its record names."""
     for record in records():
         series = ".".join(record.broker_version.split(".")[:2])
         for verb in record.verbs:

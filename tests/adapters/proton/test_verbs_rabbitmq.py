@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the record says of AMQP 1.0's outcomes on RabbitMQ, tried with the bare driver on the real broker."""
+"""Tries what the record says of AMQP 1.0's outcomes on RabbitMQ, with the bare driver on the real broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ D = proton.Delivery
 
 
 class Bench:
-    """Queues of one trial, and what is to be seen of a message in them."""
+    """Holds the queues of one trial, and tells what is to be seen of a message in them."""
 
     def __init__(self, broker: Broker, kind: str) -> None:
         self.broker, self._kind = broker, kind
@@ -69,7 +69,7 @@ class Bench:
         return (connection or self.consumer).create_receiver(path(queue), name=uuid.uuid4().hex, credit=credit)
 
     def met(self, queue: str, seconds: float = QUIET) -> proton.Message | None:
-        """What lies there first, removed."""
+        """Remove the first message of a queue, and return it, or None if none comes within `seconds`."""
         link = self.link(queue, self.witness.connection)
         try:
             message = link.receive(timeout=seconds)
@@ -80,14 +80,14 @@ class Bench:
         return message
 
     def take(self, queue: str) -> tuple[Any, proton.Delivery]:
-        """The link, without credit for more, and the one delivery on it: a first one."""
+        """Return the link, without credit for more, and the one delivery on it, which must be a first one."""
         link = self.link(queue, credit=0)
         message = link.receive(timeout=PATIENCE)
         assert (message.delivery_count, message.first_acquirer) == (0, True)
         return link, link.fetcher.unsettled.pop()
 
     def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
-        """What became of the one message that was in `queue`."""
+        """Return what became of the one message that was in `queue`."""
         if (message := self.met(queue)) is not None:
             return kind_of_return(message)
         if dead and self.met(dead) is not None:
@@ -102,7 +102,7 @@ def kind_of_return(message: proton.Message) -> SettlementOutcome:
 
 
 def settled(state: Any, **local: Any) -> Callable[[Bench], SettlementOutcome]:
-    """The trial of one outcome."""
+    """Return the trial of one outcome."""
 
     def trial(bench: Bench) -> SettlementOutcome:
         dead = bench.queue()
@@ -124,7 +124,7 @@ def rejected_bare(bench: Bench) -> SettlementOutcome:
 
 
 def later(write: Callable[[int], Any], ttl: float = 0.0) -> Callable[[Bench], SettlementOutcome]:
-    """Given back with a time; whether it comes at it, or before."""
+    """Return the trial of a message that is given back with a time: whether it comes at that time, or before."""
 
     def trial(bench: Bench) -> SettlementOutcome:
         queue = bench.queue()
@@ -150,7 +150,7 @@ def delay(bench: Bench) -> SettlementOutcome:
 
 
 def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None) -> set[SettlementOutcome]:
-    """Three are out, two of them merely fetched, when the end comes: what becomes of each."""
+    """Return what becomes of each of three deliveries, two of them merely fetched, when the end comes."""
     queue = bench.queue()
     for _ in range(3):
         bench.put(queue)
@@ -202,7 +202,7 @@ TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
 
 
 def rows() -> Iterator[Any]:
-    """Each verb that is called proved or probed, on each broker and type of queue that its record names."""
+    """Yield each verb that is called proved or probed, on each broker and type of queue that its record names."""
     for record in records():
         series = ".".join(record.broker_version.split(".")[:2])
         for verb in record.verbs:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that are cut under a drop-in: what it counted stays counted, and nothing is lost."""
+"""Tests connections that are cut under a drop-in: what the drop-in counted stays counted, and nothing is lost."""
 
 from __future__ import annotations
 

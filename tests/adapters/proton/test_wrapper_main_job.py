@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in's main job on a real Artemis: 300 messages, 30 always fail, 60 heal at the second or third attempt."""
+"""Tests the drop-in's main job on a real Artemis.
+
+Of 300 messages 30 always fail, and 60 recover at the second or third attempt.
+"""
 
 from __future__ import annotations
 

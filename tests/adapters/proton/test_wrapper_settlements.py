@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler of proton's says itself, and how it may be written: words captured, once each, on a real Artemis."""
+"""Tests what a handler of proton's settles itself, and how it may be written, on a real Artemis.
+
+Each settlement is captured once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def raise_(error: BaseException) -> None:
 
 
 def run(q: Queues, act: Callable[[Consumer, Any], object], **how: Any) -> Consumer:
-    """Until the one message is settled for good."""
+    """Run a consumer that does `act` until its one message is settled for good, and return the consumer."""
     consumer = Consumer(q.broker, q.name, lambda event: act(consumer, event), auto_accept=False)
     q.put("one")
     return drive(consumer, lambda: bool(consumer.counts) and not unsettled(consumer), policy=TWICE, **how)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two brokers of our own configuration, one for each version; for all tests of this folder."""
+"""Holds two brokers of our own configuration, one for each version, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _site(version: str) -> Iterator[Site]:
 
 @pytest.fixture(params=["own518", "own63"])
 def world(request: pytest.FixtureRequest) -> Iterator[StompWorld]:
-    """One test on one broker, on both one after the other."""
+    """Yield one broker's world: each test runs on both brokers, one after the other."""
     mine = StompWorld(request.getfixturevalue(request.param))
     yield mine
     mine.close()
@@ -38,6 +38,6 @@ def world(request: pytest.FixtureRequest) -> Iterator[StompWorld]:
 
 @pytest.fixture(scope="session")
 def unscheduled() -> Iterator[ContractBroker]:
-    """A broker whose scheduler is off, as it is by default."""
+    """Yield a broker whose scheduler is off, as it is by default."""
     with running("6.3", scheduler=False) as broker:
         yield broker

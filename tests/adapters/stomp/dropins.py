@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Users' listeners and connections for tests of the drop-in, and a witness that reads what is left."""
+"""Holds users' listeners and connections for tests of the drop-in, and a witness that reads what is left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_name() -> str:
 
 
 class Listener(stomp.ConnectionListener):
-    """A user's: keeps a protocol, and does with each message what it is told to."""
+    """Does what it is told to with each message, as a user's listener, and keeps a protocol."""
 
     def __init__(self, act: Callable[[Listener, Any], object] = lambda *_: None) -> None:
         self.act = act
@@ -42,7 +42,7 @@ class Listener(stomp.ConnectionListener):
         return len(self.counts[body])
 
     def ack(self, frame: Any) -> None:
-        """As a user of either version of the protocol does."""
+        """Ack a frame as a user of either version of the protocol does."""
         if self.conn.version == "1.1":
             self.conn.ack(frame.headers["message-id"], frame.headers["subscription"])
         else:
@@ -82,7 +82,7 @@ def connect(broker: Broker, *, port: int = 0, kind: Any = stomp.Connection12, **
 
 
 def begin(conn: Any, broker: Broker, listener: Listener, **options: Any) -> None:
-    """What a user writes, with the one line changed."""
+    """Connect as a user's program does, with the one line changed."""
     listener.conn = conn
     conn.set_listener("", redelivering(listener, conn, **options))
     conn.connect(broker.user, broker.password, wait=True)
@@ -117,7 +117,7 @@ def until(done: Callable[[], Any], timeout: float = 20.0) -> None:
 
 
 def settled(conn: Any) -> bool:
-    """Nothing is in hand, held, or on its way."""
+    """Return whether nothing is in hand, held, or on its way."""
     scope = vars(conn)["_redeliver_scope"]
     return not scope._open and not scope.publisher._waiting
 
@@ -130,7 +130,7 @@ def put(broker: Broker, queue: str, *bodies: str, headers: Any = None) -> None:
 
 
 def left(broker: Broker, queue: str, least: int = 0) -> list[Seen]:
-    """Takes what lies in a queue."""
+    """Take what lies in a queue, and return it."""
     witness = Plain(broker)
     witness.say("SUBSCRIBE", {"id": "w", "destination": f"/queue/{queue}", "ack": "client-individual"})
     found = []

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A witness that shares nothing with the adapter: STOMP over a plain socket, and ActiveMQ's statistics over AMQP."""
+"""Holds a witness that shares nothing with the adapter.
+
+The witness speaks STOMP over a plain socket, and asks for ActiveMQ's statistics over AMQP.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _MEANING = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
 
 
 class Seen(NamedTuple):
-    """A frame as it came: values unescaped, the first of a name."""
+    """Holds a frame as it came: with its values unescaped, and the first value of each name."""
 
     command: str
     headers: dict[str, str]
@@ -28,7 +31,10 @@ class Seen(NamedTuple):
 
 
 class Plain:
-    """One STOMP connection. Each request waits for its RECEIPT; what comes meanwhile is kept in `frames`."""
+    """Speaks STOMP on one connection.
+
+    Each request waits for its RECEIPT; what comes meanwhile is kept in `frames`.
+    """
 
     def __init__(self, broker: Broker, *, client_id: str = "", patience: float = 10.0) -> None:
         self._socket = socket.create_connection((broker.host, broker.port), timeout=patience)
@@ -50,7 +56,7 @@ class Plain:
         self._socket.close()
 
     def say(self, command: str, headers: Mapping[str, object], body: bytes = b"") -> str:
-        """Send, wait for the receipt; what an ERROR says instead."""
+        """Send a frame and wait for its receipt; return what an ERROR says instead, or an empty text."""
         receipt = f"w{next(self._numbers)}"
         lines = "".join(f"{name}:{escaped(str(value))}\n" for name, value in {**headers, "receipt": receipt}.items())
         self._socket.sendall(f"{command}\n{lines}\n".encode() + body + b"\0")
@@ -61,12 +67,12 @@ class Plain:
             self.frames.append(frame)
 
     def send(self, destination: str, body: bytes, headers: Mapping[str, object] | None = None) -> str:
-        """Persistent; as bytes, unless `headers` say otherwise by a content-length of None."""
+        """Send a persistent message, as bytes unless `headers` say otherwise by a content-length of None."""
         given = {"destination": destination, "persistent": "true", "content-length": len(body), **(headers or {})}
         return self.say("SEND", {name: value for name, value in given.items() if value is not None}, body)
 
     def wait(self, seconds: float) -> Seen | None:
-        """The next frame, or None."""
+        """Return the next frame, or None if none comes within `seconds`."""
         if self.frames:
             return self.frames.pop(0)
         try:
@@ -110,7 +116,10 @@ class Statistics:
         self._connection: Any = None
 
     def size_and_in_flight(self, queue: str, seconds: float = 5.0) -> tuple[int, int] | None:
-        """None for a queue that is not there: the broker does not answer then."""
+        """Return how many messages a queue has and how many are in flight, or None for a queue that is not there.
+
+        The broker does not answer for such a queue.
+        """
         if self._connection is None:
             self._open()
         question = Message(

@@ -15,7 +15,7 @@ from tests.brokers import Broker
 
 
 class Clocked:
-    """`AckBatch` on a clock moved by hand; what it wrote is in `written`."""
+    """Runs an `AckBatch` on a clock that is moved by hand; what the batch wrote is in `written`."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the contract cannot ask of every broker: topics, transactions, the scheduler, heart-beats, silent peers."""
+"""Tests what the contract cannot ask of every broker.
+
+That is topics, transactions, the scheduler, heart-beats and silent peers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ pytestmark = pytest.mark.broker
 
 
 class Ear:
-    """A sink that remembers what it is told."""
+    """Remembers what it is told, as a sink."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -77,7 +80,7 @@ def adapter_on(url: str, queue: str, prefetch: int = 100) -> Iterator[tuple[Stom
 
 
 class Verdicts:
-    """Answers as they come."""
+    """Collects answers as they come."""
 
     def __init__(self) -> None:
         self.given: list[tuple[str, str]] = []
@@ -325,7 +328,7 @@ def test_a_retry_reaches_only_the_subscription_that_failed(world: StompWorld) ->
 
 
 def test_a_copy_for_a_subscription_comes_to_it_alone(world: StompWorld) -> None:
-    """By the broker's scheduler and by a stop: what is held leaves to the private queue."""
+    """Copies leave by the broker's scheduler and by a stop: what is held leaves to the private queue."""
     topic, dead = world.new_name(), world.new_queue()
     policy = RedeliveryPolicy(5, 2.0, f"queue:{dead}")
     audit, billing = Handler(world.now, fail_first(1)), Handler(world.now)
@@ -435,7 +438,7 @@ def test_a_selector_that_is_none_is_an_error_at_start(world: StompWorld, kind: s
 
 @pytest.fixture
 def silent_peer() -> Iterator[int]:
-    """It accepts connections, and never says a word."""
+    """Yield the port of a peer that accepts connections, and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Producers, users and brokers that are not as they should be: said once, with a cure, and nothing is lost."""
+"""Tests wrong producers, users and brokers: what is wrong is said once, with a cure, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Records = pytest.LogCaptureFixture
 
 
 def told(caplog: Records, *words: str) -> list[str]:
-    """What was logged with all these words in it, as a warning or worse."""
+    """Return what was logged with all these words in it, as a warning or worse."""
     lines = [r for r in caplog.records if r.name != "redeliver_mw.failures"]
     said = [r.getMessage() for r in lines if r.levelno >= logging.WARNING]
     return [text for text in said if all(word in text for word in words)]
@@ -82,7 +82,7 @@ def test_a_session_names_the_scheduling_header_that_the_broker_would_close_the_c
 
 @broker
 def test_a_producers_schedule_is_no_part_of_the_copies(world: StompWorld) -> None:
-    """One send that the broker makes two messages of: each has its own attempts and one letter."""
+    """The broker makes two messages of one send: each has its own attempts and one letter."""
     queue, dead = world.new_queue(), world.new_queue()
     consumer = dies_of(world, queue, dead)
     plan = {"AMQ_SCHEDULED_DELAY": "1", "AMQ_SCHEDULED_PERIOD": "200", "AMQ_SCHEDULED_REPEAT": "1"}
@@ -250,7 +250,10 @@ class Lax(ActiveMQ):
 
 @pytest.fixture(scope="module")
 def lax_site(activemq63: Broker) -> Iterator[Site]:
-    """Where no ActiveMQ 6.3 can be had the other fixture says so."""
+    """Yield the site of an ActiveMQ 6.3 that lets everybody in.
+
+    Where no ActiveMQ 6.3 can be had, the fixture `activemq63` says so.
+    """
     with Lax() as lax:
         lax.start()
         site = Site(lax)
@@ -299,7 +302,7 @@ def test_an_amqp_map_that_reaches_stomp_empty_is_not_copied(
 
 @pytest.fixture
 def full(lax: StompWorld) -> tuple[str, Callable[[], None]]:
-    """A queue that has no room, and what makes room in it."""
+    """Return the name of a queue that has no room, and a function that makes room in it."""
     name = REFUSING + lax.new_name()
     assert lax._open().send(f"/queue/{name}", FILLER) == ""
     return name, lambda: lax.relent(name)
@@ -333,7 +336,7 @@ def test_a_full_target_that_blocks_gets_one_letter_however_often_it_was_tried(
 
 @broker
 def test_a_retry_that_comes_due_while_its_queue_is_full_comes_when_there_is_room(lax: StompWorld) -> None:
-    """Not so where the broker is told to refuse (`sendFailIfNoSpace`): it throws the message away that is due."""
+    """The retry does not come where the broker is told to refuse (`sendFailIfNoSpace`), and throws away what is due."""
     queue, dead = REFUSING + lax.new_name(), lax.new_queue()
     policy = RedeliveryPolicy(3, 1.5, f"queue:{dead}")
     first = lax.consume(queue, fail, policy, delay="schedule")

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Frames and messages, both ways, without a broker. What the frames look like was recorded on 5.18 and 6.3."""
+"""Tests frames and messages, both ways, without a broker.
+
+The look of the frames was recorded on ActiveMQ 5.18 and 6.3.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""TLS: stomp.py writes on another thread then, and everything else is to be the same."""
+"""Tests TLS: stomp.py writes on another thread then, and everything else is to be the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP messages with an id of their producer's: ActiveMQ closes the connection for their ACK, and keeps them."""
+"""Tests AMQP messages with an id of their producer's.
+
+ActiveMQ closes the connection for the ACK of such a message, and keeps the message.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +153,7 @@ def send_to(b: Any, queue: str, *messages: Message) -> None:
 
 
 def looked_at(broker: Broker, queue: str) -> list[Seen]:
-    """What lies in a queue, left there: it cannot be acked."""
+    """Return what lies in a queue, and leave it there: it cannot be acked."""
     witness, found = Plain(broker), []
     witness.say("SUBSCRIBE", {"id": "w", "destination": f"/queue/{queue}", "ack": "client-individual"})
     while (frame := witness.wait(0.5)) is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the record says of STOMP's frames on ActiveMQ, tried over a plain socket on the real brokers."""
+"""Tries what the record says of STOMP's frames on ActiveMQ, over a plain socket on the real brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEAD = "ActiveMQ.DLQ"
 
 
 class Bench:
-    """Queues of one trial, and what is to be seen of a message in them."""
+    """Holds the queues of one trial, and tells what is to be seen of a message in them."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -48,7 +48,7 @@ class Bench:
         assert self._witness.send(f"/queue/{queue}", body, headers) == ""
 
     def subscribe(self, queue: str, ack: str = "client-individual") -> Plain:
-        """A connection of its own."""
+        """Subscribe to a queue on a connection of its own, and return that connection."""
         plain = self.connect()
         assert plain.say("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "s", "ack": ack}) == ""
         return plain
@@ -61,7 +61,7 @@ class Bench:
         return frame
 
     def seen(self, queue: str, body: bytes = b"m") -> Mapping[str, str] | None:
-        """The headers of a message that lies there, without taking it."""
+        """Return the headers of a message that lies in a queue, without taking it, or None if it is not there."""
         looking = Plain(self.broker)
         looking.say("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "b", "browser": "true", "ack": "auto"})
         while (frame := looking.wait(PATIENCE)) is not None and frame.headers.get("browser") != "end":
@@ -72,9 +72,10 @@ class Bench:
         return None
 
     def fate(self, queue: str, body: bytes = b"m", *, accepted: bool = False) -> SettlementOutcome:
-        """What became of a message that was in `queue`, once nobody has it any more.
+        """Return what became of a message that was in `queue`, once nobody has it any more.
 
-        A browser sees it as well while the broker still believes a consumer to have it: its mark is waited for.
+        A browser sees the message as well while the broker still believes a consumer to have it: its mark is waited
+        for.
         """
         end = time.monotonic() + PATIENCE
         while (headers := self.seen(queue, body)) is not None:
@@ -149,7 +150,7 @@ def nack_dead(bench: Bench) -> SettlementOutcome:
 
 
 def lost(bench: Bench) -> SettlementOutcome:
-    """Two are out, one of them merely fetched: both come back alike."""
+    """Return what becomes of two deliveries, one of them merely fetched: both come back alike."""
     queue = new()
     for body in (b"one", b"two"):
         bench.put(queue, body)
@@ -196,7 +197,7 @@ def delay(bench: Bench) -> SettlementOutcome:
 
 
 def transaction(bench: Bench, end: str, *, wrong: bool = False) -> tuple[bool, bool]:
-    """Whether the copy is there, and whether the original is settled."""
+    """Return whether the copy is there after a transaction, and whether the original is settled."""
     queue, copies = new(), new()
     bench.put(queue)
     plain = bench.subscribe(queue)
@@ -239,7 +240,7 @@ TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
 
 
 def rows(*, scheduler: bool) -> Iterator[Any]:
-    """Each verb that is called proved or probed, on each broker that its record names."""
+    """Yield each verb that is called proved or probed, on each broker that its record names."""
     for record in records():
         series = ".".join(record.broker_version.split(".")[:2])
         for verb in record.verbs:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer queues of a virtual topic: retries and replays reach the one queue that failed, and no other."""
+"""Tests consumer queues of a virtual topic: retries and replays reach the one queue that failed, and no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAYS = (0.1, 2.0)
 
 
 def queues(world: StompWorld) -> tuple[str, str, str]:
-    """A virtual topic's name, and two consumer queues of it, which are there from now on."""
+    """Return a virtual topic's name, and two consumer queues of it, which are there from now on."""
     topic = f"VirtualTopic.{world.new_name()}"
     ours, theirs = (f"Consumer.{who}.{topic}" for who in ("ours", "theirs"))
     for queue in (ours, theirs):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a connection, as the thread sees it that only writes."""
+"""Tests the end of a connection, as the thread sees it that only writes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in with a limbo, on ActiveMQ."""
+"""Tests the drop-in with a limbo, on ActiveMQ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a listener says by itself, and what happens to its connection, on a real ActiveMQ."""
+"""Tests what a listener settles by itself, and what happens to its connection, on a real ActiveMQ."""
 
 from __future__ import annotations
 

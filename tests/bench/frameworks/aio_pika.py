@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""aio-pika: the loop of its README, an iterator over the queue and `message.process()`, on asyncio's own event loop."""
+"""Runs the loop of aio-pika's README: an iterator over the queue and `message.process()`, on asyncio's event loop."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Celery: a task and a worker in one process (`--pool solo`), which acks late, as others do.
+"""Runs Celery: a task and a worker in one process (`--pool solo`), which acks late, as others do.
 
-Results are ignored and the prefetch multiplier is large, which its documentation has for throughput; there is no
-gossip, mingle or heart-beat of workers.
+Results are ignored and the prefetch multiplier is large, as Celery's documentation recommends for throughput. Workers
+send no gossip, no mingle and no heart-beats.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dramatiq: an actor and its Worker with the threads and the middleware that the broker has by itself.
+"""Runs Dramatiq: an actor and its Worker with the threads and the middleware that the broker has by itself.
 
-Messages are sent by the actor.
+The actor sends the messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""FastStream: a subscriber on a durable queue, in a FastStream app; it acks what its handler returns from."""
+"""Runs FastStream: a subscriber on a durable queue, in a FastStream app; it acks a message when its handler returns."""
 
 from __future__ import annotations
 

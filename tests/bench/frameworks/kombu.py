@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""kombu: a Consumer with a callback, which acks each message; what kombu decodes, it decodes. Prefetch by `qos`."""
+"""Runs a Consumer of kombu with a callback, which acks each message.
+
+The messages are decoded as kombu does it by itself. `qos` sets the prefetch.
+"""
 
 from __future__ import annotations
 

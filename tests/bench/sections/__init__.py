@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, by section: each takes what was asked for, and gives figures."""
+"""Lists what is measured, by section: each section takes what was asked for, and yields figures."""
 
 from __future__ import annotations
 

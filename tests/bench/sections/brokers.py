@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""App and drop-in on each broker against the driver's own loop, as its tutorial has it, which acks each message."""
+"""Compares App and drop-in on each broker with the loop of the driver's own tutorial, which acks each message."""
 
 from __future__ import annotations
 

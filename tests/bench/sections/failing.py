@@ -1,14 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One message in ten always fails, on RabbitMQ.
+"""Measures what the App does on RabbitMQ while one message in ten always fails.
 
-Goodput: the healthy ones per second, over that of as many without any failing ones among them; the handler does
-nothing, or takes 1 ms for a healthy one; failing ones fail at once, so that what they cost is not the handler's. Dead
-letters: from the first handler to the last dead letter. Latency: 1000 messages a second are published while they are
-consumed; from the sending of a healthy one to its handler. Giving up: each message fails once, and is a dead letter;
-per message, from the first handler to the last dead letter; by hand with confirms.
+Goodput is the healthy messages per second, over that of as many without any failing ones among them. The handler does
+nothing, or takes 1 ms for a healthy one; failing ones fail at once, so that what they cost is not the handler's. The
+time of the dead letters is from the first handler to the last dead letter. For the latency, 1000 messages a second are
+published while they are consumed; it is the time from the sending of a healthy one to its handler. For giving up, each
+message fails once, and is dead-lettered; the time, for each message, is from the first handler to the last dead letter,
+and the side by hand uses confirms.
 
-Where an App waits for 2 s it has been up for eleven seconds: in the first ten it gives no copy to a queue that it made.
+Where an App waits for 2 s, it has been up for eleven seconds: in the first ten it gives no copy to a queue that it
+made.
 """
 
 from __future__ import annotations

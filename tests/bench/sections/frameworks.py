@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The App on RabbitMQ against what one would pick instead, in one process.
+"""Compares the App on RabbitMQ with what one would pick instead, in one process.
 
-Each has its usual settings and prefetch 500. Their modules, `tests.bench.frameworks`, say what these settings are.
+Each has its usual settings and prefetch 500. The modules of `tests.bench.frameworks` say what these settings are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The App on RabbitMQ against the driver's own loop, with one thing changed at a time.
+"""Compares the App on RabbitMQ with the driver's own loop, with one thing changed at a time.
 
 Where each message takes longer there are fewer of them. Every other message has an id, where not said otherwise. With
 crash-safe counts, messages with an id and messages without one also run against each other.

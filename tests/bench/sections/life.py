@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App on RabbitMQ from its start to its end: how long it takes for both, and what it costs.
+"""Measures an App on RabbitMQ from its start to its end: how long it takes for both, and what it costs.
 
-Measured are also what it takes when there is nothing to do, and how its memory grows from the 10 000th message to the
-last. The start includes the import of its modules; the stop is once with nothing in hand, and once in the midst of
-messages of 1 ms with the prefetch full.
+The section also measures what the App takes when there is nothing to do, and how its memory grows from the 10 000th
+message to the last. The start includes the import of its modules; the stop is once with nothing in hand, and once in
+the midst of messages of 1 ms with the prefetch full.
 """
 
 from __future__ import annotations

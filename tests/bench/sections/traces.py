@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The App on RabbitMQ without telemetry, with metrics, with a span for one message in ten, and with one for each.
+"""Compares the App on RabbitMQ without telemetry, with metrics, with a span for one message in ten, and for each.
 
 Spans go through a `BatchSpanProcessor` to an exporter that sends nothing: what a message costs is the App's and
 OpenTelemetry's. OpenTelemetry's own part is seen beside it: the last two sides make no traces, and their handlers make
-a span by hand, with the same samplers. Once with a handler that does nothing else, and once with one of 1 ms; the
-journal is off.
+a span by hand, with the same samplers. The section runs once with a handler that does nothing else, and once with one
+of 1 ms; the journal is off.
 """
 
 from __future__ import annotations

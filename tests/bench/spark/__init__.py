@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bench of the pipeline: `python -m tests.bench.spark`."""
+"""Measures the pipeline: `python -m tests.bench.spark`."""

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline beside DuckDB, on the same two cores and the same Parquet.
+"""Compares the pipeline with DuckDB, on the same two cores and the same Parquet.
 
     python -m tests.bench.spark [--records 1000000 5000000 20000000] [--rounds 3 2 2] [--data .bench] [--only G3 …]
                                 [--docs docs/cluster.md]
 
-The data are made by a seed, once, and kept below `--data`: a kilobyte of journal and 60 bytes of Parquet a record. Of
+The data are made by a seed, once, and kept below `--data`: a kilobyte of journal and 60 bytes of Parquet a record. In
 each measurement both sides take turns, as many rounds as `--rounds` has for that size, and the best of each counts: in
-the first one everything is cold. Absolute times are this machine's; the goals are ratios within this run. Printed is a
-table in Markdown, also into `--docs` between its markers. Exit code 1 when a goal is missed, 2 when there is no room
-for the data.
+the first one everything is cold. Absolute times are this machine's; the goals are ratios within this run. The bench
+prints a table in Markdown, and writes it into the page of `--docs` between its markers. The exit code is 1 when a goal
+is missed, and 2 when there is no room for the data.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _made(data: Path, records: int) -> Made:
 
 
 def measured(sizes: Sequence[Made], asked: argparse.Namespace) -> tuple[list[Figure], dict[str, Took]]:
-    """All figures, from the smallest size to the largest, and what our side took at the largest."""
+    """Return all figures, from the smallest size to the largest, and what our side took at the largest."""
     scratch = asked.data / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -113,7 +113,7 @@ def measured(sizes: Sequence[Made], asked: argparse.Namespace) -> tuple[list[Fig
 
 
 def _on_what(load: Load) -> str:
-    """What was measured on what, and what else the machine did meanwhile."""
+    """Return what was measured on what, and what else the machine did meanwhile."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return (
         f"Measured with Spark {version('pyspark')}, DuckDB {version('duckdb')} and Python {platform.python_version()} "
@@ -123,7 +123,7 @@ def _on_what(load: Load) -> str:
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    """Markdown: a row a figure."""
+    """Yield a Markdown table with a row for each figure."""
     yield "| goal | what | records | here | the other side | ratio | of processor time | wanted | |"
     yield "|---|---|---:|---:|---:|---:|---:|---|---|"
     for figure in figures:

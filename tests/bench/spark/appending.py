@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to append to the journal, beside `orjson.dumps` and a buffered file by hand: goal G7.
+"""Measures what it costs to append to the journal, beside `orjson.dumps` and a buffered file by hand: goal G7.
 
-Two costs, in processor time, each beside the same line written by hand out of a dictionary that is there already: what
-the thread pays that handled the message, and that together with what the journal's own thread pays later.
+There are two costs, in processor time: what the thread pays that handled the message, and that together with what the
+journal's own thread pays later. Each stands beside the same line written by hand out of a dictionary that is there
+already.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ RECORDS, ROUNDS = 20_000, 15
 
 
 def goals(records: list[AttemptRecord], scratch: Path) -> list[Figure]:
-    """`records` are real ones. All rounds take turns; the medians count."""
+    """Return the figures of goal G7 for `records`, which are real ones.
+
+    All rounds take turns; the medians count.
+    """
     sides: dict[str, Callable[[], float]] = {
         "hand": lambda: _by_hand(records, scratch),
         "append": lambda: _append(records, scratch),
@@ -77,7 +81,7 @@ def _append(records: list[AttemptRecord], scratch: Path) -> float:
 
 
 def _write(records: list[AttemptRecord], scratch: Path) -> float:
-    """What the journal's thread does with them, done on this one: its clock is this thread's."""
+    """Do what the journal's thread does with the records, but on this thread, whose clock measures it."""
     journal = _journal(scratch)
     journal._signalled = True  # so that no thread is started
     for record in records:

@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A lake in a bucket beside the same lake in a folder.
+"""Compares a lake in a bucket with the same lake in a folder.
 
     python -m tests.bench.spark.bucket [--records 1000000 5000000 20000000] [--rounds 2 1 1] [--data .bench]
                                        [--docs docs/lake-storage.md]
 
 The journal is that of `python -m tests.bench.spark`, made by a seed and kept below `--data`. It is compacted into a new
-lake in a folder and into one in a bucket, and then all marts of both are made; the sides take turns, and the best round
+lake in a folder and into one in a bucket, and then all marts of both are made. The sides take turns, and the best round
 of each counts, but for the first one of the session, in which everything is cold. The bucket is in moto's S3 server,
-which is a Python process on the same cores and takes one put at a time: what it works is counted by itself, and what
-this process, Spark's workers and the JVM work beside it. So the seconds of the bucket are an upper bound for a store
-that has a machine of its own, but for the way to that store, which is not here. Printed is a table in Markdown, also
-into `--docs` between its markers. Needs Spark's S3 client, which `tests/pipeline/hadoop_jars.py` fetches with Maven.
-Exit code 2 if there is no room for the data.
+which is a Python process on the same cores and takes one put at a time. The processor time of the server is counted by
+itself, and that of this process, Spark's workers and the JVM beside it. So the seconds of the bucket are an upper bound
+for a store that has a machine of its own, but for the way to that store, which is not here. The bench prints a table in
+Markdown, and writes it into the page of `--docs` between its markers. It needs Spark's S3 client, which
+`tests/pipeline/hadoop_jars.py` fetches with Maven. The exit code is 2 if there is no room for the data.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Seconds by the clock on the wall, and of the processor: of Spark with this process, and of the S3 server."""
+    """Holds seconds by the clock on the wall, and processor seconds of Spark with this process and of the S3 server."""
 
     wall: float
     worked: float
@@ -65,7 +65,7 @@ class Took:
 
 
 def served_s() -> float:
-    """Processor time of the S3 server, in seconds; 0 if there is none."""
+    """Return the processor time of the S3 server, in seconds; 0 if there is none."""
     ticks = 0
     for pid, words in processes_below():
         command = Path(f"/proc/{pid}/cmdline")
@@ -75,7 +75,7 @@ def served_s() -> float:
 
 
 def took(what: Callable[[], object]) -> Took:
-    """Do it, and measure."""
+    """Call `what`, and return the seconds that it took."""
     gc.collect()
     served, worked, began = served_s(), processor_s(), time.perf_counter()
     what()
@@ -96,7 +96,10 @@ JOBS: Final = {"`compact`": _compact, "`insights`, all marts": _insights}
 
 
 def measured(spark: SparkSession, made: Made, scratch: Path, rounds: int, *, cold: bool) -> dict[str, dict[str, Took]]:
-    """By job and side, the best round of each: of the clock, and of the processor. `cold`: one more, which is not."""
+    """Return the best round of each job on each side: of the clock, and of the processor.
+
+    If `cold`, there is one more round before, which does not count.
+    """
     best: dict[str, dict[str, Took]] = {job: {} for job in JOBS}
     for number in range(-1 if cold else 0, rounds):
         turn = SIDES if number % 2 == 0 else SIDES[::-1]
@@ -119,7 +122,7 @@ def measured(spark: SparkSession, made: Made, scratch: Path, rounds: int, *, col
 
 
 def table(found: Sequence[tuple[Made, dict[str, dict[str, Took]]]]) -> Iterator[str]:
-    """Markdown: a row for each size and job."""
+    """Yield a Markdown table with a row for each size and job."""
     yield "| records | job | folder | bucket | ratio | processor: folder | bucket | ratio | server | ratio with it |"
     yield "|---:|---|" + "---:|" * 8
     for made, jobs in found:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How cost, which is processor time, grows with the number of records: linearly, says the goal."""
+"""Compares the cost, which is processor time, of few and of many records: the goal is that it grows linearly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 1.25  # times the records' own growth; below 1 is what starting a job cos
 
 
 def figures(took: Mapping[int, Mapping[str, Took]]) -> Iterator[Figure]:
-    """A figure for everything that was measured at every size: from the smallest to the largest."""
+    """Yield a figure for everything that was measured at every size: from the smallest to the largest."""
     if len(took) < 2:
         return
     small, large = min(took), max(took)
@@ -29,7 +29,7 @@ def figures(took: Mapping[int, Mapping[str, Took]]) -> Iterator[Figure]:
 
 
 def sizing(made: Made, took: Mapping[str, Took]) -> Iterator[str]:
-    """Markdown: what a billion attempts a day would take at the cost of one in `made`."""
+    """Yield Markdown that says what a billion attempts a day would take at the cost of one in `made`."""
     records = made.records
     journal, lake = (sum(file.stat().st_size for file in place.rglob("*.*")) for place in (made.journal, made.events))
     yield f"**Computed, not measured:** a billion attempts a day, at what one of {records / 1e6:.3g} million cost here."

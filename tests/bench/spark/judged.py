@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The back-test beside the truth that the records were made with: goal G10."""
+"""Compares the back-test with the truth that the records were made with: goal G10."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNTS, TIMES = 0.01, 0.05
 
 
 class Truth(NamedTuple):
-    """What a policy does with the messages that failed."""
+    """Says what a policy does with the messages that failed."""
 
     recovered: float  # their share
     attempts: float  # of each
@@ -47,7 +47,7 @@ def goals(bench: Bench) -> None:
 
 
 def truth(policy: RedeliveryPolicy, heals: np.ndarray[Any, np.dtype[np.float64]]) -> Truth:
-    """Every message by itself, jitter drawn for each."""
+    """Return what the policy does with every message by itself, with jitter drawn for each."""
     rng = np.random.default_rng(7)
     tries = policy.dead_after
     assert tries is not None

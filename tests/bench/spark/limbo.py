@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parked messages into Spark: `python -m tests.bench.spark.limbo [--messages 1000000] [--rounds 5] [--url …]`: goal G4.
+"""Measures how Spark reads parked messages: goal G4.
 
-The data source hands on Arrow batches. Beside it the same source, same query, same tasks, which hands on tuples, as a
-first one is written. Sides take turns. What counts is the processor time of a task, from the database to the batches
-that go to the JVM, which are made of tuples by Spark's own code; it does not depend on what else the machine does.
-Seconds of whole jobs stand beside it: in them is what Spark takes to plan a read, and to start its Python workers.
-Prints Markdown, and exits with 1 where the goal is not met.
+    python -m tests.bench.spark.limbo [--messages 1000000] [--rounds 5] [--url …]
+
+The data source hands on Arrow batches. Beside it runs the same source, with the same query and the same tasks, but it
+hands on tuples, as a first one is written. The sides take turns. What counts is the processor time of a task, from the
+database to the batches that go to the JVM, which Spark's own code makes of tuples; it does not depend on what else the
+machine does. The seconds of whole jobs stand beside it: they contain what Spark takes to plan a read, and to start its
+Python workers. The bench prints Markdown, and exits with 1 where the goal is not met.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ BODY = b"x" * 280
 
 
 class TupleReader(LimboReader):
-    """Row by row."""
+    """Reads the limbo row by row."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, LimboPartition)
@@ -56,7 +58,7 @@ class TupleReader(LimboReader):
 
 
 class TupleSource(LimboSource):
-    """The same limbo, in tuples."""
+    """Reads the same limbo, in tuples."""
 
     @classmethod
     def name(cls) -> str:
@@ -71,7 +73,7 @@ SIDES = (LimboSource, TupleSource)
 
 
 def fill(url: str, count: int) -> None:
-    """Messages of 280 bytes, a seventh of them given up."""
+    """Fill the limbo with messages of 280 bytes, a seventh of them given up."""
     database = Database(url, lasting=False)
     database.open()
     owner = {
@@ -130,7 +132,7 @@ def _parked(n: int) -> dict[str, Any]:
 
 
 def measure(spark: SparkSession, side: type[LimboSource], url: str, ddl: str | None) -> tuple[float, float]:
-    """Seconds to have all of it in Spark, and processor seconds of one task that does it alone."""
+    """Return the seconds to have the whole limbo in Spark, and the processor seconds of one task that does it alone."""
     reader = spark.read.format(side.name()).option("url", url)
     frame = (reader.schema(ddl) if ddl else reader).load()
     began = time.perf_counter()
@@ -145,7 +147,7 @@ def measure(spark: SparkSession, side: type[LimboSource], url: str, ddl: str | N
 
 
 def compare(spark: SparkSession, url: str, ddl: str | None, rounds: int) -> tuple[float, float, float]:
-    """Medians: processor seconds of a task, in Arrow and in tuples, and the ratio of the seconds of whole jobs."""
+    """Return medians: processor seconds of a task in Arrow and in tuples, and the ratio of seconds of whole jobs."""
     ours, theirs, seconds = [], [], []
     for number in range(-1, rounds):
         (our_s, our_work), (their_s, their_work) = (measure(spark, side, url, ddl) for side in SIDES)

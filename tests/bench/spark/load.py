@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time: what the bench takes, with the JVM and the workers below it, and what others take meanwhile.
+"""Measures processor time: what the bench takes, with the JVM and the workers below it, and what others take meanwhile.
 
-A machine is seldom one's own. What a clock on the wall shows grows with what others do on it; processor time hardly.
+A machine is seldom one's own. The time of a clock on the wall grows with what others do on the machine; processor time
+hardly does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 class _Meter:
     """Adds up what processes do between two looks.
 
-    Of one that ends, what it did since the last look is lost: Spark ends workers that had nothing to do for a minute.
+    What a process did between the last look and its end is lost: Spark ends workers that had nothing to do for a
+    minute.
     """
 
     def __init__(self) -> None:
@@ -36,18 +38,18 @@ _meter: Final = _Meter()
 
 
 def processor_s() -> float:
-    """Seconds that this process has worked, and all below it; never fewer than the last time."""
+    """Return the seconds that this process and all below it have worked; never fewer than the last time."""
     return _meter.seconds()
 
 
 class Load(load.Load):
-    """How busy others keep the machine, from when this is made."""
+    """Measures how busy others keep the machine, from when this is made on."""
 
     def __init__(self) -> None:
         super().__init__(processor_s)
 
 
 def _below_us() -> Iterator[tuple[tuple[int, str], int]]:
-    """This process and those below it, each by its id and when it began, and the ticks that it has worked itself."""
+    """Yield this process and those below it: the id, when the process began, and the ticks of its own work."""
     for pid, words in load.processes_below():
         yield (pid, words[19]), int(words[11]) + int(words[12])

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A month of attempts made by a seed: as Parquet, as the journal's own lines, and with the truth behind them.
+"""Makes a month of attempts by a seed: as Parquet, as the journal's own lines, and with the truth behind them.
 
 Of a hundred messages 70 succeed at once, 25 recover a lognormal time after their first failure (median 5 s, sigma
 1.5), and 5 never do. They are tried six times, after 1, 2, 4, 8 and 16 s, each a tenth longer or shorter at most: that
-comes to a little over two attempts a message. 40 destinations, 64 fingerprints, and ids as long as real ones: each
-message has a key of 128 random bits, which no compression makes smaller. Made with NumPy, a day at a time.
+comes to a little over two attempts a message. There are 40 destinations, 64 fingerprints, and ids as long as real ones:
+each message has a key of 128 random bits, which no compression makes smaller. NumPy makes the data, a day at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ARROW: Final = pa.schema([(name, _TYPES[kind.type]) for name, kind in SCHEMA.ite
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What lies in a folder: `events/dt=…/*.parquet`, `journal/seg-….jsonl` and the recovery times."""
+    """Describes what lies in a folder: `events/dt=…/*.parquet`, `journal/seg-….jsonl` and the recovery times."""
 
     folder: Path
     asked: int
@@ -64,16 +64,16 @@ class Made:
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """Return how many records there are."""
         return sum(pq.read_metadata(path).num_rows for path in self.events.rglob("*.parquet"))
 
     def recovery_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """The true recovery time of each message that failed, in seconds; infinite if it never would have."""
+        """Return the true recovery time, in seconds, of each message that failed; infinite if it never would have."""
         return cast("np.ndarray[Any, np.dtype[np.float64]]", np.load(self.folder / "recovery_s.npy"))
 
 
 def make(folder: Path, records: int, seed: int = SEED) -> Made:
-    """About `records` of them (within 1 %), unless they lie there already."""
+    """Make about `records` records (within 1 %), unless they lie there already."""
     target = Made(folder / f"records-{records}-seed-{seed}", records)
     if target.folder.exists():
         return target
@@ -95,7 +95,7 @@ def make(folder: Path, records: int, seed: int = SEED) -> Made:
 
 
 def _parts(records: int) -> int:
-    """Into how many parts a day is cut."""
+    """Return into how many parts a day is cut."""
     return 1 + int(records / ATTEMPTS_A_MESSAGE / DAYS) // _PART
 
 
@@ -113,7 +113,10 @@ def _tables(records: int, seed: int) -> Iterator[tuple[pa.Table, np.ndarray[Any,
 
 
 class _Part:
-    """The messages whose first attempt ends within `length` microseconds from `begin` on; all of it before the next."""
+    """Makes the messages whose first attempt ends within `length` microseconds from `begin` on.
+
+    All attempts of a part come before those of the next.
+    """
 
     def __init__(self, rng: np.random.Generator, messages: int, begin: int, length: int, before: int) -> None:
         self._rng, self._before = rng, before
@@ -136,7 +139,7 @@ class _Part:
         self.rows = len(self._of)
 
     def table(self) -> pa.Table:
-        """The attempts with the fields of a record, in the order of their time."""
+        """Return the attempts with the fields of a record, in the order of their time."""
         columns = self._of_message() | self._of_attempt() | self._of_failure()
         table = pa.table({n: columns.get(n, pa.nulls(self.rows, ARROW.field(n).type)) for n in FIELDS}, ARROW)
         return table.take(pc.sort_indices(table, [("ts_us", "ascending")]))
@@ -205,7 +208,7 @@ class _Part:
 
 
 def _errors() -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Of each fingerprint: itself, its type, its frames, and a traceback up to its message."""
+    """Return for each fingerprint: itself, its type, its frames, and a traceback up to its message."""
     kinds = ("TimeoutError", "ConnectionError", "WarehouseBusy", "CardDeclined", "KeyError", "DatabaseLocked")
     prints = _hex(np.random.default_rng(1), FINGERPRINTS, 8)
     types = [kinds[n % len(kinds)] for n in range(FINGERPRINTS)]
@@ -219,7 +222,7 @@ def _errors() -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
 
 
 def _hex(rng: np.random.Generator, count: int, size: int) -> pa.Array:
-    """So many strings, of so many random bytes each, as hex digits."""
+    """Return so many strings, of so many random bytes each, as hex digits."""
     digits = rng.bytes(count * size).hex().encode()
     offsets = pa.array(np.arange(count + 1) * size * 2, pa.int32())
     return pa.StringArray.from_buffers(count, offsets.buffers()[1], pa.py_buffer(digits))
@@ -229,7 +232,10 @@ def _hex(rng: np.random.Generator, count: int, size: int) -> pa.Array:
 
 
 def lines(table: pa.Table) -> pa.Array:
-    """The records as the journal writes them: JSON, without the fields that are null. Texts have no quotes in them."""
+    """Return the records as the journal writes them: JSON, without the fields that are null.
+
+    The texts have no quotes in them.
+    """
     pieces = [_piece(name, table[name].combine_chunks(), at == 0) for at, name in enumerate(FIELDS)]
     return pc.binary_join_element_wise(pa.scalar("{"), *pieces, pa.scalar("}\n"), "")
 
@@ -246,7 +252,7 @@ def _piece(name: str, column: pa.Array, first: bool) -> pa.Array:
 
 
 class _Segments:
-    """Lines into segments of the usual size."""
+    """Writes lines into segments of the usual size."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)

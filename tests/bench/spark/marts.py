@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Marts and compaction beside DuckDB, and a stream beside a batch: goals G3, G5, G6 and G12.
+"""Compares marts and compaction with DuckDB, and a stream with a batch: goals G3, G5, G6 and G12.
 
-The queries do the marts' work on what `made` makes, where every history is whole and in order. That the marts are
-right on any history is G11. That both sides give the same rows is looked at off the clock, where that is soon done.
+The queries do the marts' work on what `made` makes, where every history is whole and in order. Goal G11 is that the
+marts are right on any history. Whether both sides give the same rows is checked off the clock, where that is soon done.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _DUCK_TYPES: Final = {
 
 
 def goals(bench: Bench) -> None:
-    """G3, G5, G6 and G12, on one size."""
+    """Measure G3, G5, G6 and G12, on one size."""
     _curve(bench)
     _messages(bench)
     _compaction(bench)
@@ -119,7 +119,7 @@ def _curve(bench: Bench) -> None:
 
 
 def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
-    """Rows that can be compared: floats to nine digits."""
+    """Return rows that can be compared: floats have nine digits."""
     return sorted(tuple(f"{v:.9f}" if isinstance(v, float) else str(v) for v in row) for row in rows)
 
 
@@ -178,13 +178,13 @@ def _compaction(bench: Bench) -> None:
 
 
 def _fingerprint(bench: Bench, files: str) -> tuple[Any, ...]:
-    """The same for the same records, in whatever order."""
+    """Return a fingerprint of records: it is the same for the same records, in whatever order."""
     query = f"SELECT count(*), sum(hash({', '.join(FIELDS)})) FROM read_parquet('{files}')"
     return tuple(bench.duck.execute(query).fetchall()[0])
 
 
 def _insights(bench: Bench, lake: Lake, folder: Path) -> list[tuple[Took, None]]:
-    """All marts, written; and the script's, from the Parquet that it made itself."""
+    """Measure the writing of all marts: ours, and the script's, which reads the Parquet that it made itself."""
     out = bench.scratch / "marts-by-duckdb"
 
     def ours() -> None:
@@ -222,7 +222,7 @@ def _insights(bench: Bench, lake: Lake, folder: Path) -> list[tuple[Took, None]]
 
 
 def _stream(bench: Bench) -> None:
-    """Windows of ten seconds by destination: all files as a stream, and the same in batch."""
+    """Measure windows of ten seconds by destination: all files as a stream, and the same in batch."""
     out = bench.scratch / "watch"
 
     def stream() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every mart beside the queries that the tests hold them to, on a month of records: goal G11."""
+"""Compares every mart with the queries that the tests hold them to, on a month of records: goal G11."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sides import Bench, Figure
 
 
 def goals(bench: Bench) -> None:
-    """Rows that differ, of all marts together; the goal is none."""
+    """Count the rows that differ, of all marts together; the goal is none."""
     oracle = Oracle(f"{bench.made.events}/*/*.parquet")
     marts = made(bench.events()) | {"storms": storms(bench.events())}
     rows = wrong = 0

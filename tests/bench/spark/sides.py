@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The two sides of the bench, Spark and DuckDB on the same two cores and the same files, and the clocks beside them."""
+"""Opens the two sides of the bench, Spark and DuckDB on the same two cores and the same files, and has their clocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A bound of a ratio: `ours / other` at most, or `other / ours` at least. `always`: at any size, not just `AT`."""
+    """Holds a bound of a ratio: `ours / other` at most, or `other / ours` at least.
+
+    If `always`, the bound holds at any size, not just from `AT` on.
+    """
 
     bound: float
     at_most: bool = True
@@ -40,7 +43,7 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table. `ratio` is what the goal is about; `met` None: there is no goal at this size.
+    """Holds one line of the table; the goal is about `ratio`, and `met` is None if there is no goal at this size.
 
     `worked` is the same ratio of processor time, where both were measured.
     """
@@ -58,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Seconds by the clock on the wall, and of processor time on all cores: of the best round each."""
+    """Holds seconds by the clock on the wall, and of processor time on all cores: of the best round each."""
 
     wall: float
     worked: float
@@ -66,7 +69,7 @@ class Took:
 
 @dataclass
 class Bench:
-    """What every measurement needs: the sides, the data of one size, a folder for what is written, and how often."""
+    """Holds what every measurement needs: the sides, the data of one size, a folder for output, and how many rounds."""
 
     spark: SparkSession
     duck: duckdb.DuckDBPyConnection
@@ -82,24 +85,27 @@ class Bench:
 
     @property
     def files(self) -> str:
-        """The Parquet files, for DuckDB."""
+        """Return the Parquet files, for DuckDB."""
         return f"read_parquet('{self.made.events}/*/*.parquet', hive_partitioning = true)"
 
     def events(self) -> DataFrame:
-        """The same, for Spark."""
+        """Return the Parquet files, for Spark."""
         return self.spark.read.schema(schemas.EVENTS_WITH_DAY).parquet(str(self.made.events))
 
     def sql(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query of DuckDB's, over the view `events`."""
+        """Return the rows of a query of DuckDB's, over the view `events`."""
         self.duck.execute(f"CREATE OR REPLACE TEMP VIEW events AS SELECT * FROM {self.files}")
         return self.duck.execute(query).fetchall()
 
     def throw_away(self, query: str) -> None:
-        """Computes every column of every row of a query, as `thrown_away` does."""
+        """Compute every column of every row of a query, as `thrown_away` does."""
         self.sql(f"EXPLAIN ANALYZE {query}")
 
     def race(self, name: str, *sides: Callable[[], T]) -> list[tuple[Took, T]]:
-        """What each side took and answered last; ours is the first. They take turns, and the best round counts."""
+        """Return what each side took and answered last; ours is the first.
+
+        The sides take turns, and the best round counts.
+        """
         best = [Took(math.inf, math.inf)] * len(sides)
         answers: list[T] = []
         for _ in range(self.rounds):
@@ -114,7 +120,7 @@ class Bench:
         return list(zip(best, answers, strict=True))
 
     def tell(self, goal: str, what: str, ours: Took, other: Took, aim: Aim) -> None:
-        """A figure of two sides."""
+        """Add a figure of two sides."""
         ratio = ours.wall / other.wall if aim.at_most else other.wall / ours.wall
         worked = ours.worked / other.worked if aim.at_most else other.worked / ours.worked
         reached = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
@@ -127,12 +133,12 @@ class Bench:
 
 
 def thrown_away(frame: DataFrame) -> None:
-    """Computes every column of every row."""
+    """Compute every column of every row."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def open_sides(scratch: Path) -> tuple[SparkSession, duckdb.DuckDBPyConnection]:
-    """Both, with so many cores, and DuckDB with as much memory as Spark's driver has by default."""
+    """Open both sides, with so many cores, and DuckDB with as much memory as Spark's driver has by default."""
     spark = session(f"local[{CORES}]")
     duck = duckdb.connect()
     spill = scratch / "duckdb"

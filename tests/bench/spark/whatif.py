@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What 24 other policies would have done, computed in four ways: goals G1 and G2.
+"""Computes what 24 other policies would have done, in four ways: goals G1 and G2.
 
-A message healed half-way between its last failure and its success; it is tried at the instants of a policy, and fails
+A message recovers half-way between its last failure and its success; it is tried at the instants of a policy, and fails
 at those before. The back-test proper knows better than "half-way"; here all that counts is that all do the same work.
 """
 
@@ -46,7 +46,7 @@ FROM events GROUP BY message_key HAVING count(*) FILTER (outcome <> 'accepted') 
 
 
 def goals(bench: Bench) -> None:
-    """G1 and G2, on one size."""
+    """Measure G1 and G2, on one size."""
     events = bench.events()
     events.createOrReplaceTempView("events")
     (by_histogram, ours), (by_raw, raw), (by_join, joined) = bench.race(
@@ -63,7 +63,10 @@ def goals(bench: Bench) -> None:
 
 
 def close(found: Totals, true: Totals) -> bool:
-    """Recovered and attempts of each policy within 2 %: half a bin may lie on the wrong side of a try."""
+    """Return whether recovered and attempts of each policy agree within 2 %.
+
+    Half a bin may lie on the wrong side of a try.
+    """
     for at in (1, 2):
         for policy in range(len(POLICIES)):
             ours, theirs = (sum(t[at] for (p, _), t in totals.items() if p == policy) for totals in (found, true))
@@ -119,7 +122,7 @@ def arrow(bench: Bench) -> Totals:
 
 
 def kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What became of the messages of a task, under every policy."""
+    """Yield what became of the messages of a task, under every policy."""
     totals: defaultdict[tuple[int, str], Any] = defaultdict(lambda: np.zeros(4, np.int64))
     for batch in batches:
         names = pc.dictionary_encode(batch.column(0))
@@ -136,7 +139,10 @@ def kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _counted(heals: Any, codes: Any, names: list[str], n: Any = None) -> Iterator[tuple[tuple[int, str], Any]]:
-    """Of each policy and destination: messages, recovered, attempts, microseconds. `n`: how many an item stands for."""
+    """Yield the messages, recovered, attempts and microseconds of each policy and destination.
+
+    `n` says how many messages each item stands for.
+    """
     order = np.argsort(codes, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     heals, many = heals[order], np.ones(len(heals), np.int64) if n is None else n[order]
@@ -171,7 +177,7 @@ def duck_histogram(bench: Bench) -> Totals:
 
 
 def _from_bins(table: pa.Table) -> Totals:
-    """All policies from the counted bins; a bin stands at its middle."""
+    """Return the totals of all policies from the counted bins; a bin stands at its middle."""
     names = pc.dictionary_encode(table.column("destination").combine_chunks())
     codes = names.indices.to_numpy(zero_copy_only=False)
     bins = table.column("bin").combine_chunks()

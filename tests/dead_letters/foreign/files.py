@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of other frameworks, a file each in `letters/`: recorded from the real client, or written by hand.
+"""Reads dead letters of other frameworks, a file each in `letters/`: recorded from the real client, or written by hand.
 
 A recorded letter is kept byte for byte, as it lay in its dead-letter queue on RabbitMQ; `record.py` has made it. What
 is for readers only is under `shown`. A letter of a framework that does not run on Python is written from the
@@ -36,7 +36,7 @@ WRITTEN = (
 
 @dataclass(frozen=True)
 class Letter:
-    """One file of `letters/`."""
+    """Holds one file of `letters/`."""
 
     name: str
     queue: str  # that it lay in

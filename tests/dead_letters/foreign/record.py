@@ -35,7 +35,7 @@ _VERSIONS = (
 
 @dataclass(frozen=True)
 class Client:
-    """One program in `clients/`, and what is around it."""
+    """Describes one program in `clients/`, and what is around it."""
 
     program: str
     packages: tuple[str, ...]
@@ -65,7 +65,10 @@ def python() -> Path | None:
 
 @contextmanager
 def dead_letter(url: str, name: str, interpreter: Path) -> Iterator[Client]:
-    """Inside, the RabbitMQ at this URL has one dead letter that this client has made. It has no such queues after."""
+    """Yield a client that has made one dead letter on the RabbitMQ at this URL.
+
+    The queues of the client are deleted after the block.
+    """
     client = CLIENTS[name]
     queues = (SOURCE, client.dead, f"{SOURCE}.DQ")
     connection = pika.BlockingConnection(parameters(url))

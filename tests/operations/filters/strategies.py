@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random filters, and random dead letters that they may select: both take their values from small sets."""
+"""Draws random filters, and random dead letters that they may select: both take their values from small sets."""
 
 from __future__ import annotations
 

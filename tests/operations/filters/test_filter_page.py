@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""docs/filters.md: its examples select what it says, and its tables and limits are those of the code."""
+"""Tests docs/filters.md: its examples select what it says, and its tables and limits are those of the code."""
 
 from __future__ import annotations
 

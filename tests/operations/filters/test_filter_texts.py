@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a filter: what is read, what is refused and where, and the canonical text."""
+"""Tests the text of a filter: what is read, what is refused and where, and the canonical text."""
 
 from __future__ import annotations
 

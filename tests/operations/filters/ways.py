@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The three ways to apply a filter: in memory, on SQLite and on PostgreSQL, over tables like those of the store."""
+"""Applies a filter in three ways: in memory, on SQLite and on PostgreSQL, over tables like those of the store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How exact is the back-test? The table of docs/backtest.md, measured: worlds whose truth is known, judged.
+"""Measures how exact the back-test is in worlds whose truth is known, and prints the table of docs/backtest.md.
 
 python -m tests.pipeline.backtest.errors
 """
@@ -57,9 +57,9 @@ OUTSIDE: Final = (
 
 
 class Errors(NamedTuple):
-    """The largest of a world's, as parts of what is true; of the rows that are flagged only the bounds are looked at.
+    """Holds the largest errors of a world, as parts of what is true; of flagged rows only the bounds are looked at.
 
-    `bounds` is by how much of all messages the truth lies outside of them; 0 if it never does.
+    `bounds` is the share of all messages by which the truth lies outside the bounds; 0 if it never does.
     """
 
     flagged: float
@@ -70,7 +70,7 @@ class Errors(NamedTuple):
 
 
 def measured(world: World, candidates: tuple[RedeliveryPolicy, ...] = INSIDE) -> Errors:
-    """Every history and seed, every candidate."""
+    """Return the largest errors in a world, over every history, every seed and every candidate."""
     found = [one for seed in SEEDS for past in PAST for one in _errors(world, past, candidates, seed)]
     told = [one for one in found if not one.flagged]
     worst = (max((getattr(one, name) for one in told), default=0.0) for name in ("recovered", "attempts", "mean"))
@@ -97,7 +97,7 @@ def _errors(
 
 
 def table() -> Iterator[str]:
-    """Lines of Markdown."""
+    """Yield the lines of the table in Markdown."""
     yield "| messages recover | flagged | recovered | attempts | mean time |"
     yield "|---|---|---|---|---|"
     for name, world in (SMOOTH | ROUGH).items():

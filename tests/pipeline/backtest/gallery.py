@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Is the advice ever surer than its data? Worlds whose law is known: a month is judged, and the advice followed.
+"""Measures whether advice is surer than its data: judges months of worlds whose law is known, and follows the advice.
 
     python -m tests.pipeline.backtest.gallery [--draws 200] [--processes 2] [--world NAME] [--results FILE]
 
 For each draw of a world a month of failing messages is played under the policy in use. The back-test searches for a
 better policy and says how sure it is. Then a further month of the same world, with other messages, is played under the
-policy in use and under the one that was advised. Printed for each world is how often advice was given, how often what
-came was no worse than the interval that was said, and how often what was called sure, or fairly sure, was better.
-Delays, durations and outcomes are drawn here, with none of the code that is tested.
+policy in use and under the one that was advised. The program prints for each world how often advice was given, how
+often what came was no worse than the interval that was said, and how often what was called sure, or fairly sure, was
+better. Delays, durations and outcomes are drawn here, with none of the code that is tested.
 
 All draws take about an hour and a half of two cores. With `--results` each draw is kept in a file, and a draw that is
 there is not made again, so that the draws may be made in parts. A file that ends with `.gz` is compressed. The file
-`draws.jsonl.gz` beside this module has draws of the estimator as it is: whoever changes what the estimator finds
-removes that file.
+`draws.jsonl.gz` beside this module has draws of the estimator as it is: remove that file when you change what the
+estimator finds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ARM: Final = RedeliveryPolicy(8, Backoff.exponential(2, 2.5, cap=300).jittered(0
 
 @dataclass
 class Month:
-    """Messages that fail at their first attempt, in one array each: seconds from the beginning of the month.
+    """Holds messages that fail at their first attempt, in an array for each value; times are seconds into the month.
 
     A retry that begins at `t` fails if `t < heals`, or, where `by_attempt` is above 0, if its number is below that.
     """
@@ -85,7 +85,7 @@ class Month:
 
 
 class Played(NamedTuple):
-    """What became of a month: a number for each message; `hi` and `took` nan where nothing succeeded."""
+    """Holds what became of a month: a number for each message; `hi` and `took` are nan where nothing succeeded."""
 
     lo: Floats
     hi: Floats
@@ -120,7 +120,7 @@ def month_of(
 
 
 class Attempts(NamedTuple):
-    """One attempt at each of some messages: `tried` are those that it is made at. Seconds since the first failure."""
+    """Holds one attempt at each message that `tried` marks; times are seconds since the message's first failure."""
 
     number: int
     tried: NDArray[np.bool_]
@@ -188,7 +188,7 @@ def _durations(month: Month, rng: Rng) -> Floats:
 
 
 class Judged(NamedTuple):
-    """A month as the back-test reads it."""
+    """Holds a month as the back-test reads it."""
 
     rows: list[dict[str, Any]]
     times: list[dict[str, Any]]
@@ -197,7 +197,7 @@ class Judged(NamedTuple):
 
 
 def judged(parts: list[tuple[Month, Played, str, NDArray[np.bool_]]]) -> Judged:
-    """Return what is read of months that were played, each with its policy's version and which messages had that."""
+    """Return what the back-test reads of played months, each with its policy's version and the messages that had it."""
     counts: Counter[tuple[Any, ...]] = Counter()
     times: Counter[tuple[Any, ...]] = Counter()
     observed, buckets = [], Counter[int]()
@@ -261,10 +261,10 @@ Maker = Callable[[Rng, int], Month]  # a month of the world: the first is 0, the
 
 @dataclass(frozen=True)
 class GalleryWorld:
-    """A law by which messages fail and recover.
+    """Describes a law by which messages fail and recover.
 
-    `kind`: *judged* where a back-test can be right, *not judged* where nothing honest can be said, *unseen* where what
-    breaks the back-test stands in no log.
+    `kind` is *judged* where a back-test can be right, *not judged* where nothing honest can be said, and *unseen* where
+    what breaks the back-test stands in no log.
     """
 
     name: str
@@ -332,7 +332,7 @@ def weekly(rng: Rng, month: int) -> Month:
 
 
 def outage_world(number: int, mean_s: float, each: int = 20, background: int = 0, **more: Any) -> Maker:
-    """So many outages a month, each of any length; its messages fail until it is over."""
+    """Return a maker of months with about `number` outages of any length; messages fail until their outage is over."""
 
     def make(rng: Rng, month: int) -> Month:
         starts = rng.uniform(0.0, MONTH - 10 * mean_s, max(rng.poisson(number), 1))
@@ -366,7 +366,7 @@ def poison_bursts(rng: Rng, month: int) -> Month:
 
 
 def drifting(factor: float) -> Maker:
-    """Healing takes longer and longer, by such a factor in a month; the next month goes on so."""
+    """Return a maker of months in which recovery takes longer and longer, by `factor` in a month and on in the next."""
 
     def make(rng: Rng, month: int) -> Month:
         at = arrivals(rng, 2500)
@@ -377,7 +377,7 @@ def drifting(factor: float) -> Maker:
 
 
 def deploy(before: float, after: float, poison: float = 0.05) -> Maker:
-    """From the middle of the month on messages heal otherwise."""
+    """Return a maker of months whose messages recover differently from the middle of the first month on."""
 
     def make(rng: Rng, month: int) -> Month:
         at = arrivals(rng, 2500)
@@ -440,7 +440,7 @@ def evenly(rng: Rng, month: int) -> Month:
 
 
 def rare_monster(rng: Rng, month: int) -> Month:
-    """Mostly calm, and once a month, perhaps, an outage that outweighs all."""
+    """Return a month that is mostly calm, and has perhaps one outage that outweighs everything else."""
     calm = smooth(800)(rng, month)
     if rng.random() < 0.5:
         return calm
@@ -504,10 +504,10 @@ def worlds() -> tuple[GalleryWorld, ...]:
 
 
 class Drawn(NamedTuple):
-    """What came of one draw.
+    """Holds what came of one draw.
 
-    `kept`: what came was no worse than said; `better`: it was better than today; both also of a change that was not
-    advised, if `changed`: there was one that looked better.
+    `kept` says that what came was no worse than said, and `better` that it was better than today. `changed` says that
+    there was a change that looked better; `kept` and `better` are then about that change, also if it was not advised.
     """
 
     world: str
@@ -588,7 +588,7 @@ def _measured(played: Played) -> dict[str, float]:
 
 @dataclass
 class Tally:
-    """The draws of one world."""
+    """Collects the draws of one world."""
 
     world: GalleryWorld
     draws: list[Drawn] = field(default_factory=list)
@@ -599,7 +599,10 @@ class Tally:
 
 
 def tallies(draws: int, processes: int, only: str | None = None, results: Path | None = None) -> Iterator[Tally]:
-    """Every world, or those whose name holds a text. What is in `results` is not drawn again; new draws go there."""
+    """Yield the tally of every world, or of the worlds whose name holds the text `only`.
+
+    A draw that is in `results` is not made again; new draws are added to that file.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each process has a core; threads that wait take a third more
     known = _known(results)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool, ExitStack() as opened:
@@ -636,7 +639,7 @@ def _opened(results: Path, mode: Literal["rt", "at"]) -> IO[str]:
 
 
 def all_worlds() -> tuple[GalleryWorld, ...]:
-    """Return those that the back-test was made with, and those that were written when it was done."""
+    """Return the worlds that the back-test was made with, and the worlds that were written when it was done."""
     from .later_worlds import fresh_worlds, later_worlds  # which are made of what stands here
 
     return worlds() + later_worlds() + fresh_worlds()
@@ -689,7 +692,7 @@ def main() -> int:
 
 
 def _held(every: Sequence[Drawn]) -> Iterator[bool]:
-    """Print what the draws come to, and yield whether each promise holds; how much is kept back is a goal, not one."""
+    """Print what the draws come to, and yield whether each promise holds; the share kept back is a goal, no promise."""
     kinds = {world.name: world.kind for world in all_worlds()}
     for word, least in (("sure", 0.99), ("fairly sure", 0.9)):
         some = [one.better for one in every if one.confidence == word]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds of the gallery that were written when the back-test was done, and that nothing in it was adjusted to."""
+"""Holds worlds of the gallery that were written when the back-test was done; nothing in it was adjusted to them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def up_to_a_minute(rng: Rng, at: Floats) -> Floats:
 
 
 def at_the_next(seconds: float) -> Healing:
-    """Something restarts on the clock, and what failed before it recovers."""
+    """Return the law of a restart every so many seconds on the clock: what failed before the restart recovers then."""
 
     def draw(rng: Rng, at: Floats) -> Floats:
         return seconds - at % seconds
@@ -97,7 +97,7 @@ def good_and_bad_days(rng: Rng, at: Floats) -> Floats:
 
 
 def at_night(rng: Rng, month: int) -> Month:
-    """Four fifths of the messages in one hour of each night."""
+    """Return a month with four fifths of its messages in one hour of each night."""
     day, batch = arrivals(rng, 500), rng.integers(0, 30, 2000) * DAY + 7200 + 3600 * rng.random(2000)
     at = np.sort(np.concatenate([day, batch]))
     return month_of(rng, at, never(rng, lognormal(rng, len(at), 5.0, 1.3), 0.05))
@@ -115,13 +115,13 @@ def month_end(rng: Rng, month: int) -> Month:
 
 
 def more_and_more(rng: Rng, month: int) -> Month:
-    """Three times as many messages at the end of the month as at its beginning; each recovers as ever."""
+    """Return a month with three times as many messages at its end as at its beginning; each recovers as ever."""
     at = np.sort(MONTH * (np.sqrt(1 + 8 * rng.random(rng.poisson(2500))) - 1) / 2)
     return month_of(rng, at, never(rng, lognormal(rng, len(at), 5.0, 1.3), 0.05))
 
 
 def names_change(rng: Rng, month: int) -> Month:
-    """In the middle of the month another failure takes the place of the first, and recovers as that did."""
+    """Return a month in whose middle another failure takes the place of the first, and recovers as the first did."""
     at = arrivals(rng, 2500)
     kind = ((at > MONTH / 2) ^ bool(month)).astype(np.int64)
     return month_of(rng, at, never(rng, lognormal(rng, len(at), 5.0, 1.3), 0.05), fingerprint=kind)
@@ -150,7 +150,10 @@ def untrusted(share: float) -> Maker:
 
 
 def later_worlds() -> tuple[GalleryWorld, ...]:
-    """Most are played under a policy with jitter or with an arm, since one fixed schedule is seldom advised against."""
+    """Return the worlds that were written when the back-test was done.
+
+    Most are played under a policy with jitter or with an arm, since one fixed schedule is seldom advised against.
+    """
     one = GalleryWorld
     return (
         one("gamma, jitter", "judged", law(2500, gamma), policy=JITTERED),
@@ -218,7 +221,7 @@ def late_and_narrow(rng: Rng, at: Floats) -> Floats:
 
 
 def slow_hour(rng: Rng, month: int) -> Month:
-    """An hour of each day in which nothing recovers before it ends."""
+    """Return a month with an hour of each day in which nothing recovers before the hour ends."""
     at = arrivals(rng, 3000)
     left = 3600.0 - at % DAY
     heals = lognormal(rng, len(at), 3.0, 1.2)
@@ -226,7 +229,7 @@ def slow_hour(rng: Rng, month: int) -> Month:
 
 
 def rare_and_slow(rng: Rng, month: int) -> Month:
-    """One failure in ten is another one, which takes minutes and whose attempts wait for a timeout."""
+    """Return a month with another failure, one in ten, which takes minutes and whose attempts wait for a timeout."""
     at = arrivals(rng, 3000)
     kind = (rng.random(len(at)) < 0.1).astype(np.int64)
     heals = np.where(kind == 1, lognormal(rng, len(at), 90.0, 0.7), lognormal(rng, len(at), 2.0, 1.0))
@@ -234,7 +237,7 @@ def rare_and_slow(rng: Rng, month: int) -> Month:
 
 
 def sudden_poison(rng: Rng, month: int) -> Month:
-    """From the third week on a tenth of the messages more never recovers."""
+    """Return a month in which many more messages never recover from the third week on: 25 % of them, and 2 % before."""
     at = arrivals(rng, 2500)
     late = (month > 0) | (at > MONTH / 2)
     heals = lognormal(rng, len(at), 4.0, 1.2)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How sure a recommendation is: worlds in which a confident answer would be wrong, and worlds in which it is right."""
+"""Tests how sure a recommendation is: in worlds where a confident answer would be wrong, and where it is right."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_times_that_are_predicted_otherwise_than_observed_stop_the_advice() -> N
 
 
 def test_one_failure_that_is_predicted_wrong_stops_the_advice_though_all_together_are_right() -> None:
-    """Two failures as two policies saw them: what one policy makes better for one, it makes worse for the other."""
+    """Two policies saw two failures; what a policy makes better for one failure, it makes worse for the other."""
     rows = [
         {
             "destination": "orders",
@@ -206,7 +206,7 @@ def test_outages_make_the_bounds_as_wide_as_resampling_them_does() -> None:
 
 
 def test_the_error_of_a_mean_is_the_one_of_the_textbook() -> None:
-    """Blocks of one size: the jackknife of a mean is its usual standard error, exactly."""
+    """With blocks of one size the jackknife of a mean is exactly its usual standard error."""
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0, 6.0, 2.0, 7.0])
     blocks = Blocks(np.arange(8), np.ones(8), np.arange(8) >= 4)
     found = spread(blocks, {"mean": values.mean()}, lambda left_out: {"mean": float(values[~left_out].mean())})

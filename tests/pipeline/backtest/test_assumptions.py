@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the model's assumptions break: what the back-test still gets right, and that it says where it does not."""
+"""Tests the back-test where its model's assumptions break: it is still right in part, and says where it is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ CALM = RedeliveryPolicy(6, Backoff.exponential(2, 2).jittered(0.2))
 
 
 def crushed(messages: int, policy: RedeliveryPolicy, harm_s: float) -> list[Row]:
-    """A history of outages, of some 10 s each, which every attempt that fails prolongs by `harm_s`. Always the same."""
+    """Return the history of outages of some 10 s, each prolonged by `harm_s` by every attempt that fails.
+
+    The history is always the same.
+    """
     rng, found = np.random.default_rng(7), list[Row]()
     for _ in range(messages // 200):
         times = attempts_of(policy, 200, np.random.default_rng(8))
@@ -92,7 +95,7 @@ def test_the_same_outages_without_the_harm_are_not_called_wrong() -> None:
 
 
 def test_without_harm_an_outage_is_over_for_all_at_its_end() -> None:
-    """The world by itself, without what is tested: each message is tried until then, and no attempt counts twice."""
+    """Each message is tried until the outage ends, and no attempt counts twice: the world, without what is tested."""
     rng, heals, times = np.random.default_rng(7), list[Floats](), list[Floats]()
     for _ in range(10):
         length = rng.exponential(10.0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline backtest`: rows, files and sentences, and the exit codes."""
+"""Tests `redeliver pipeline backtest`: its rows, files and sentences, and its exit codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COLUMNS = [column.split()[0] for column in BACKTEST.split(", ")]
 def message(
     key: str, heals_s: float, policy: RedeliveryPolicy, /, fingerprint: str = "00112233445566aa", **about: Any
 ) -> Iterator[bytes]:
-    """The records of one message, until it succeeds or dies. Messages are spread over a day."""
+    """Yield the records of one message until it succeeds or is dead-lettered; messages are spread over a day."""
     at, begin = 0.0, START_US + zlib.crc32(key.encode()) % 80_000 * SECOND
     for number in range(1, (policy.dead_after or 0) + 1):
         ok, last = at >= heals_s, number == policy.dead_after
@@ -96,10 +96,10 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 def journal() -> Iterator[tuple[str, float, bytes]]:
-    """Message, when it heals, record.
+    """Yield for each record its message, after how many seconds that message recovers, and the record.
 
-    Of 600 orders every fourth goes to the arm; of 200 mails a tenth never heals, and the journal does not spell their
-    policy.
+    Of 600 orders every fourth goes to the arm. Of 200 mails a tenth never recovers, and the journal does not spell the
+    policy of the mails.
     """
     rng = random.Random(1)
     for number in range(600):
@@ -137,18 +137,21 @@ def rows_of(capsys: Capture, *words: str | Path) -> list[dict[str, Any]]:
 
 
 def mapped(language: str, place: str, policy: RedeliveryPolicy) -> PolicyMap:
-    """For languages that have no policy for what is not named, with the name."""
+    """Return a map with this policy: under the place's name where the language has no default, else as the default."""
     return PolicyMap({f"queue:{place}": policy}) if language in ("patchbay", "weblogic") else PolicyMap(None, policy)
 
 
 def cells(table: str) -> list[list[str]]:
-    """The lines of a table, its head first, without its rule."""
+    """Return the cells of a table's lines, its head first, without its rule."""
     lines = [re.split(r" {2,}", one.strip()) for one in table.splitlines() if one.strip()]
     return [lines[0], *lines[2:]]
 
 
 def healed_by(seconds: float, first: str) -> float:
-    """Of the messages whose key begins so, counted from what they were made of; `first`: o orders, m mails."""
+    """Return the share that recovers within so many seconds, of the failing messages whose key begins with `first`.
+
+    The share is counted from what the messages were made of. `first` is o for orders and m for mails.
+    """
     every = {key: heals for key, heals, _ in journal() if key.startswith(first)}
     failed = [heals for heals in every.values() if heals > 0]
     return sum(heals <= seconds for heals in failed) / len(failed)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the world, the history and the candidate are: the bounds hold the truth, and a row agrees with itself."""
+"""The bounds hold the truth, and a row agrees with itself, whatever the world, the history and the candidate are."""
 
 from __future__ import annotations
 

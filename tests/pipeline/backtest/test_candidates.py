@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates of a grid and of a search: each is a policy that a person would write down."""
+"""Each candidate of a grid and of a search is a policy that a person would write down."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def searched(*rows: dict[str, Any], first: float = 1.0, objective: str = "fewer-
 
 
 def delays(found: Searched) -> list[tuple[float, ...]]:
-    """The first delays of each candidate that has any, but the present one."""
+    """Return the first three delays of each candidate that has any, without the present one."""
     policies = [one.policies.resolve("orders") for one in found.candidates if one.name != NOW]
     return [tuple(one.backoff.span(n).base for n in (1, 2, 3)) for one in policies if one.dead_after != 1]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How exact the back-test is, over worlds whose truth is known; and the table of docs/backtest.md says so."""
+"""Tests how exact the back-test is in worlds whose truth is known, and that the table of docs/backtest.md says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROW = re.compile(r"^\| (?P<name>[^|]+) \|" + r" ([\d.]+) % \|" * 4 + "$", re.MU
 
 
 def on_the_page(name: str) -> list[float]:
-    """Flagged, recovered, attempts, mean time: in per cent."""
+    """Return a world's numbers on the page, in per cent: flagged, recovered, attempts, mean time."""
     found = {row["name"]: [float(row[number]) for number in range(2, 6)] for row in _ROW.finditer(PAGE.read_text())}
     return found[name]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the back-test takes for granted is found where it is broken, and seldom where it is not."""
+"""An assumption of the back-test is found broken where it is broken, and seldom where it is not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_where_nothing_is_broken_hardly_anything_is_found() -> None:
 
 
 def rows(volume: list[int]) -> list[dict[str, Any]]:
-    """So many messages in each slice, of which nine tenths recover."""
+    """Return rows with 100 messages for each unit of a slice's volume; nine tenths of them recover."""
     both = ((None, 10), (1000, 90))
     place = {"destination": "orders", "fingerprint": "f", "policy_version": "v", "lo_bin": 900}
     return [{**place, "slice": at, "hi_bin": hi, "n": n * many} for at, many in enumerate(volume) for hi, n in both]

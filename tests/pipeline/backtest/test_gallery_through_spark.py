@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds of the gallery as journals: compacted, made into marts and judged, they tell what the arrays tell."""
+"""Journals of the gallery's worlds, compacted, made into marts and judged, tell what the arrays tell."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BETTER = RedeliveryPolicy(8, Backoff.exponential(2, 2.5, cap=300))
 
 
 def played(world: GalleryWorld) -> tuple[Judged, list[bytes]]:
-    """A month of a world, as arrays and as records."""
+    """Return a month of a world as the back-test reads it, made of arrays, and as records."""
     rng = np.random.default_rng(11)
     month = world.make(rng, 0)
     every = np.ones(len(month.arrive), dtype=bool)
@@ -67,7 +67,7 @@ def played(world: GalleryWorld) -> tuple[Judged, list[bytes]]:
 
 
 def records_of(name: str, month: Month, attempts: list[Attempts], version: str, mine: Any) -> Iterator[bytes]:
-    """A line for each attempt at the messages that had this version."""
+    """Yield a line for each attempt at the messages that had this version."""
     policy, _, arm = version.partition(" ")
     for number in np.flatnonzero(mine):
         first = START_US + round(float(month.arrive[number]) * SECOND)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Within what history saw the back-test is right: against worlds whose truth is known, and which obey the model."""
+"""The back-test is right within what history saw, in worlds whose truth is known and which obey the model."""
 
 from __future__ import annotations
 

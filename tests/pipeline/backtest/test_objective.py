@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several candidates is recommended, and that a search finds what is there to be found."""
+"""Tests which of several candidates is recommended, and that a search finds what is there to be found."""
 
 from __future__ import annotations
 

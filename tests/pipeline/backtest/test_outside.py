@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Beyond what history saw the back-test says so, gives no times, and its bounds hold the truth."""
+"""The back-test says what is beyond what history saw, gives no times for that, and its bounds hold the truth."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that estimate: cells, and EM for interval-censored times."""
+"""Tests the parts that estimate: cells, and EM for interval-censored times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redeliver_mw.pipeline.time_bins import bin_of, lower_edge
 
 
 def intervals(*given_: tuple[int, int, float]) -> Intervals:
-    """Of one group."""
+    """Return these intervals as one group; each is given as its bounds and its count."""
     lo, hi, n = (np.array(column) for column in zip(*given_, strict=True))
     return counted(np.zeros(len(lo), dtype=np.int64), lo, hi, n.astype(float), 1)
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds in which it is known when each message heals: histories of them as a lake has them, and the truth.
+"""Makes worlds in which it is known when each message recovers: their histories as a lake has them, and the truth.
 
-A world is an array of healing times, seconds after a message's first failure, inf for never. A history lets a policy
-try its messages, each attempt somewhat late, as attempts are; the truth lets another one try the very same messages.
-Delays are drawn here from the policy's own spans, with none of the code that is tested.
+A world is an array of recovery times, in seconds after a message's first failure; inf means never. A history lets a
+policy try a world's messages, each attempt somewhat late, as attempts are; the truth lets another policy try the very
+same messages. Delays are drawn here from the policy's own spans, with none of the code that is tested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATE = 0.004  # seconds by which attempts are late, on average
 
 
 class Truth(NamedTuple):
-    """What a policy really does with the messages of a world."""
+    """Holds what a policy really does with the messages of a world."""
 
     recovered: float
     attempts: float
@@ -36,12 +36,12 @@ class Truth(NamedTuple):
 
 
 def never(heals: Floats, share: float, rng: Rng) -> Floats:
-    """Some of the messages never heal."""
+    """Return the recovery times with inf, for never, in the place of a share of them."""
     return np.where(rng.random(len(heals)) < share, np.inf, heals)
 
 
 def attempts_of(policy: RedeliveryPolicy, count: int, rng: Rng, late: float = 0.0) -> Floats:
-    """When each of `count` messages that always fail would be tried again (messages x retries), seconds."""
+    """Return when each of `count` messages that always fail would be tried again (messages x retries), in seconds."""
     assert policy.dead_after is not None
     spans = [policy.backoff.span(failures) for failures in range(1, policy.dead_after)]
     delays = [rng.uniform(span.low, span.high, count) + rng.exponential(late, count) for span in spans]
@@ -49,7 +49,7 @@ def attempts_of(policy: RedeliveryPolicy, count: int, rng: Rng, late: float = 0.
 
 
 def truth(heals: Floats, policy: RedeliveryPolicy, rng: Rng) -> Truth:
-    """Of every message by itself."""
+    """Return the truth about a policy, worked out from every message by itself."""
     times = attempts_of(policy, len(heals), rng)
     failed = (times < heals[:, None]).sum(axis=1)  # retries that came too early
     healed = failed < times.shape[1]
@@ -68,7 +68,7 @@ def history(
     fingerprint: str | None = "f",
     version: str = "v",
 ) -> list[Row]:
-    """Rows of the mart `recovery`: what became of these messages under this policy."""
+    """Return the rows of the mart `recovery` that say what became of these messages under this policy."""
     times = attempts_of(policy, len(heals), rng, LATE)
     return rows(heals, times, destination=destination, fingerprint=fingerprint, version=version)
 
@@ -76,7 +76,7 @@ def history(
 def rows(
     heals: Floats, times: Floats, *, destination: str = "orders", fingerprint: str | None = "f", version: str = "v"
 ) -> list[Row]:
-    """The same from the times at which each message would be tried."""
+    """Return rows of the mart `recovery`, as `history` does, from the times at which each message would be tried."""
     starts = np.concatenate([np.zeros((len(heals), 1)), times], axis=1)
     ends = np.concatenate([times, np.full((len(heals), 1), -1.0)], axis=1)  # -1: never seen to succeed
     failed, every = (times < heals[:, None]).sum(axis=1), np.arange(len(heals))
@@ -108,7 +108,7 @@ def exponential(mean: float) -> World:
 
 
 def mixed(*parts: tuple[float, World]) -> World:
-    """Each message is of one of these kinds, with such weights; a kind may never heal."""
+    """Return a world whose messages are of these kinds, drawn with these weights; a kind may never recover."""
     weights = np.array([weight for weight, _ in parts])
 
     def make(count: int, rng: Rng) -> Floats:
@@ -127,12 +127,12 @@ def uniform(longest: float) -> World:
 
 
 def at_once(seconds: float) -> World:
-    """All heal after the same time, as behind a restart that always takes as long."""
+    """Return a world whose messages all recover after the same time, as behind a restart that always takes as long."""
     return lambda count, rng: np.full(count, seconds)
 
 
 def outages(mean_s: float, number: int = 50) -> World:
-    """All messages fail until their outage is over; there are so many, of any length, and each hits many of them."""
+    """Return a world of `number` outages of any length; each hits many messages, which all fail until it is over."""
 
     def make(count: int, rng: Rng) -> Floats:
         lengths = rng.exponential(mean_s, number)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python drains.py LAKE MASTER BATCH KILLS URL QUEUE …`: drains each queue until nothing is left.
+"""Drains each queue until nothing is left: `python drains.py LAKE MASTER BATCH KILLS URL QUEUE …`.
 
-A line is printed for each drain. So many kills may be had for each queue; see sitecustomize.
+The program prints a line for each drain. KILLS is how many kills may be had for each queue; see sitecustomize.
 """
 
 import json

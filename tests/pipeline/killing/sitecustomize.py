@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Python workers, each to be killed at a line picked by chance; no process but these. For test_drain_kills.
+"""Kills Spark's Python workers, and no other process, each at a line picked by chance, for test_drain_brokers.
 
-Python imports this by itself where its folder is on the path. A worker is a fork of Spark's daemon. Which line of
-which file, and the how manieth time, is settled when it is forked. KILLS is a folder with a file for each kill that
-may still be had; REDELIVER_KILLS_SEED makes the picks.
+Python imports this module by itself where its folder is on the path. A worker is a fork of Spark's daemon. When
+a worker is forked, it is settled at which line of which file the worker is killed, and how often that line is passed
+first. KILLS is a folder with a file for each kill that may still be had; REDELIVER_KILLS_SEED makes the picks.
 """
 
 import ast
@@ -26,7 +26,7 @@ PICKS = 10  # for one worker, of which the first that comes counts: some lines a
 
 
 def lines(path):
-    """Those of functions."""
+    """Return the lines of a file that are statements in functions, each with the file's path."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):

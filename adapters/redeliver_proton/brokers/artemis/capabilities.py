@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis behind proton: what it can do, how it names things, and what it writes on messages itself."""
+"""Describes Artemis behind proton: what it can do, how it names things, and what it writes on messages itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis behind proton, put together."""
+"""Puts Artemis behind proton together."""
 
 from __future__ import annotations
 

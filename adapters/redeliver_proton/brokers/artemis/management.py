@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to the broker's management address, over the connection that there is. On its thread."""
+"""Asks the broker's management address, over the connection that there is. On the connection's thread."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ArtemisTopology:
         return RouteTarget(address, known=False)
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None]) -> None:
-        """Messages that wait in the queue: neither in flight nor scheduled."""
+        """Answer how many messages wait in the queue: neither in flight nor scheduled."""
         _, queue = address_and_queue(source)
         management = self._management
         if management is None:

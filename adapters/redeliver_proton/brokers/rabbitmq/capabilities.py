@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ behind proton, AMQP 1.0: what it can do by version, and what it writes on messages itself."""
+"""Describes RabbitMQ behind proton, AMQP 1.0: what it can do by version, and what it writes on messages itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to RabbitMQ's management over AMQP 1.0: requests like HTTP's on a pair of links. On the loop's thread.
+"""Asks RabbitMQ's management over AMQP 1.0: requests like HTTP's on a pair of links. On the loop's thread.
 
 Only what is known to be understood is asked: to anything else 4.3 answers by ending the session.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ's AMQP 1.0 messages to `Delivery`, and back. Pure.
+"""Turns RabbitMQ's AMQP 1.0 messages into `Delivery`, and back. Pure.
 
 A message that was given back with a delay has our headers as annotations, where the broker puts them: they stand in
 for all headers of ours that it had as a copy.

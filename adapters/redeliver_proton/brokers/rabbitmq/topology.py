@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ's queues by their addresses: looked up, made, bound. On the loop's thread."""
+"""Looks up, makes and binds RabbitMQ's queues by their addresses. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class RabbitTopology:
     # -- looking ----------------------------------------------------------------------------------
 
     def look_up(self, address: str, answer: OnRouteTarget) -> None:
-        """Why there is no credit RabbitMQ does not say: it is waited for."""
+        """Answer that nothing is known: RabbitMQ does not say why there is no credit, and the credit is waited for."""
         answer(RouteTarget(address, known=False))
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None]) -> None:
-        """Messages that are ready: neither in flight nor given back for later."""
+        """Answer how many messages are ready: neither in flight nor given back for later."""
 
         def found(queue: Mapping[str, Any] | RedeliverError) -> None:
             answer(queue if isinstance(queue, RedeliverError) else int(queue["message_count"]))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""aio-pika: `message.process()` rejects a message whose block fails."""
+"""Rejects a message with aio-pika: `message.process()` rejects a message whose block fails."""
 
 from __future__ import annotations
 

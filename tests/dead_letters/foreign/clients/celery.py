@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Celery: a task is retried once and then rejects its message; or, with `handle`, it handles a message that is there.
+"""Retries a task of Celery once, which then rejects its message; or, with `handle`, handles a message that is there.
 
 The last argument is the version of the message protocol.
 """

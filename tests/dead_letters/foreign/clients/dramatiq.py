@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dramatiq: an actor fails twice, with one retry between; or, with `handle`, it handles a message that is there."""
+"""Fails an actor of Dramatiq twice, with one retry between; or, with `handle`, handles a message that is there."""
 
 from __future__ import annotations
 

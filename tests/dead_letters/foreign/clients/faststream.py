@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""FastStream: a subscriber fails, and its policy rejects the message; with `handle`, it handles one that is there."""
+"""Fails a subscriber of FastStream, whose policy rejects the message; or, with `handle`, handles one that is there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""kombu: a consumer rejects a message."""
+"""Rejects a message with a consumer of kombu."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""taskiq: a task is sent; or, with `handle`, a message that is there is handled.
+"""Sends a task of taskiq; or, with `handle`, handles a message that is there.
 
-taskiq acknowledges each message, so whoever runs this rejects the message in the worker's place.
+taskiq acknowledges each message, so the caller of this program rejects the message in the worker's place.
 """
 
 from __future__ import annotations
