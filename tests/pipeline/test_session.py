@@ -111,7 +111,9 @@ def test_a_setting_that_java_refuses_is_reported_in_its_words() -> None:
 
 
 def test_the_java_of_the_tests_starts_from_an_archive_of_its_classes_if_there_is_one(spark: SparkSession) -> None:
-    java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # it is there outside Spark Connect
+    from pyspark import SparkContext
+
+    java = SparkContext._gateway.proc.pid
     mapped = Path(f"/proc/{java}/maps").read_text()
     archive = archive_of_spark()
     assert archive is not None
