@@ -66,6 +66,8 @@ def _write_thatarchive_of_spark() -> str:
         unfinished = Path(folder) / path.name
         env = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join([*SPARK_OPTIONS, *writing(unfinished)])}
         subprocess.run([sys.executable, "-m", __spec__.name, "work", folder], env=env, cwd=REPOSITORY, check=True)
+        if not unfinished.exists():
+            return "this Java writes no archive; Spark starts without"
         unfinished.replace(path)
     return f"{path} is written"
 

@@ -169,7 +169,8 @@ def write_archive(java: str, jars: Path, new: Callable[[Path], OwnBroker]) -> No
     unfinished = path.with_suffix(f".{os.getpid()}")
     with started(lambda: new(unfinished)) as broker:
         broker.leave()
-    unfinished.replace(path)
+    if unfinished.exists():  # not every Java writes one
+        unfinished.replace(path)
 
 
 def started(new: Callable[[], OwnBroker]) -> OwnBroker:
