@@ -43,6 +43,11 @@ def writing(path: Path) -> list[str]:
     return [f"-XX:ArchiveClassesAtExit={path}", *_QUIET]
 
 
+def can_write(java: str | Path) -> bool:
+    """Return whether a Java can write an archive: it needs that of its own classes, which some builds come without."""
+    return not subprocess.run([str(java), "-Xshare:on", "-version"], check=False, capture_output=True).returncode
+
+
 def spark_options() -> list[str]:
     """Return the options for the Java of Spark in tests."""
     path = archive_of_spark()
@@ -51,23 +56,28 @@ def spark_options() -> list[str]:
 
 def archive_of_spark() -> Path | None:
     """Return the path of the archive of Spark's classes, written or not; None without a Java."""
+    java = _java()
+    return archive(java, Path(sys.prefix)) if java is not None else None
+
+
+def _java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    return archive(java, Path(sys.prefix)) if java and os.path.exists(java) else None
+    return java if java and os.path.exists(java) else None
 
 
 def _write_thatarchive_of_spark() -> str:
-    path = archive_of_spark()
-    if path is None:
+    java, path = _java(), archive_of_spark()
+    if java is None or path is None:
         return "there is no Java here"
     if path.exists():
         return f"{path} is here"
+    if not can_write(java):
+        return "this Java can write none; Spark starts without"
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         unfinished = Path(folder) / path.name
         env = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join([*SPARK_OPTIONS, *writing(unfinished)])}
         subprocess.run([sys.executable, "-m", __spec__.name, "work", folder], env=env, cwd=REPOSITORY, check=True)
-        if not unfinished.exists():
-            return "this Java writes no archive; Spark starts without"
         unfinished.replace(path)
     return f"{path} is written"
 
