@@ -24,7 +24,7 @@ from redeliver_mw.pipeline import Lake, LakeError, compact, optimize
 from redeliver_mw.pipeline import head as head_module
 from redeliver_mw.pipeline.files import Files
 from redeliver_mw.pipeline.head import LostRace
-from redeliver_mw.pipeline.lake import optimization, snapshots
+from redeliver_mw.pipeline.lake import optimization, rewriting, snapshots
 from redeliver_mw.pipeline.lake.compaction import nothing_new
 from redeliver_mw.pipeline.lake.rewriting import RewriteOrder
 from redeliver_mw.pipeline.manifests import run_folders
@@ -146,7 +146,7 @@ def test_files_are_of_the_size_that_was_asked_for_and_young_ones_and_large_ones_
 
 
 def test_much_work_is_done_in_several_runs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimization, "_FILES_AT_ONCE", RUNS)
+    monkeypatch.setattr(rewriting, "_FILES_AT_ONCE", RUNS)
     before, read = ids(lake), segments(lake)
     done = optimize(lake, keep_s=0)
     assert (done.runs, done.files) == (2, 2)

@@ -46,7 +46,7 @@ def optimize(
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Rewrite many small files of events into few large ones, and remove files that were replaced long ago."""
+    """Rewrite many small files of events and dead letters into few large ones, and remove files replaced long ago."""
     from ...operations.filters.parser import parse_age
     from ...pipeline.lake.optimization import optimize as make_large
 
@@ -58,9 +58,10 @@ def optimize(
         print(json.dumps(asdict(done)))
     else:
         print("\n".join(_lines(done)))
-    if done.logged:
-        what = "events/_delta_log is there, and may name old files, none of which is removed"
-        print(f"note: {what}. Without that log a later run removes them", file=sys.stderr)
+    for table, part in (("events", done), ("dead_letters", done.letters)):
+        if part.logged:
+            what = f"{table}/_delta_log is there, and may name old files, none of which is removed"
+            print(f"note: {what}. Without that log a later run removes them", file=sys.stderr)
 
 
 def _size(text: str) -> int:
@@ -77,11 +78,26 @@ def _size(text: str) -> int:
 
 def _lines(done: Optimized) -> list[str]:
     """Return sentences for people about what was done, without sentences about nothing."""
-    lines = []
-    if done.files_before:
-        lines.append(f"{counted(done.files_before, 'small file')} became {done.files}, with {done.rows} records")
-    if done.merged > 1:
-        lines.append(f"{done.merged} manifests became one")
+    lines = [
+        *_became(done.files_before, done.files, f"{done.rows} records", done.merged, ""),
+        *_became(
+            done.letters.files_before,
+            done.letters.files,
+            f"{done.letters.letters} letters",
+            done.letters.merged,
+            " of dead letters",
+        ),
+    ]
     lines = lines or ["nothing to rewrite"]
-    found = [(done.removed, "old files were removed"), (done.kept, "old files are kept for now")]
+    removed, kept = done.removed + done.letters.removed, done.kept + done.letters.kept
+    found = [(removed, "old files were removed"), (kept, "old files are kept for now")]
     return lines + [f"{number} {what}" for number, what in found if number]
+
+
+def _became(before: int, files: int, rows: str, merged: int, whose: str) -> list[str]:
+    lines = []
+    if before:
+        lines.append(f"{counted(before, 'small file')}{whose} became {files}, with {rows}")
+    if merged > 1:
+        lines.append(f"{merged} manifests{whose} became one")
+    return lines

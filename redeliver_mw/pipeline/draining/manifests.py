@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the contents of the table `dead_letters`: a JSON file for each run that has added rows.
+"""Lists the contents of the table `dead_letters`: a JSON file for each run that has added or rewritten rows.
 
 ::
 
@@ -38,11 +38,21 @@ _HEAD: Final = HeadFile(HEAD, "the dead letters", "Restore it: without it nobody
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacedLetters:
+    """Lists the files that a run of `optimize` has replaced, which stay for a time for their readers; and when."""
+
+    at_us: int
+    files: list[DataFile] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Gathered:
     """Lists the `files` made of the staging files `staged`; the instants in `files` are those of `dead_us`.
 
     `letters` are new in the table, `again` were in it already. `doubts` are all doubts after the run, of whatever run.
-    `revision` is the run that has removed letters or bodies from these files since, if one has.
+    `revision` is the run that has removed letters or bodies from these files since, if one has. The manifest of a run
+    of `optimize` takes the place of those of many drains: `replaced` are the files that are kept although nothing else
+    leads to them, and `headless` names the drains of earlier releases, which published without a head.
     """
 
     run: str
@@ -54,6 +64,8 @@ class Gathered:
     again: int = 0
     doubts: list[Doubt] = field(default_factory=list)
     revision: str = ""
+    replaced: list[ReplacedLetters] = field(default_factory=list)
+    headless: list[str] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -141,7 +153,9 @@ def remove_dead(files: Files, now: LetterSnapshot, *, alone: bool = False, thoro
     `thorough`: look also into folders in which some files count.
     """
     generation, paths = now.head.generation, {one.path for one in now.manifests}
-    listed, named = {file.path for one in now.manifests for file in one.files}, {one.run for one in now.manifests}
+    listed = {file.path for one in now.manifests for file in one.files}
+    listed |= {file.path for one in now.manifests for old in one.replaced for file in old.files}
+    named = {run for one in now.manifests for run in (one.run, *one.headless)}
     # A release without a head may have been at work when the table got one: its letters are nowhere else.
     manifests = [entry.name for entry in files.entries(FOLDER)]
     stray = {name.removesuffix(".json") for name in manifests} - named
@@ -211,6 +225,10 @@ def _read(files: Files, path: str) -> Gathered:
         given: dict[str, Any] = json.loads(content)
         given["files"] = [DataFile(**one) for one in given["files"]]
         given["doubts"] = [Doubt(**one | {"origin": tuple(one["origin"])}) for one in given["doubts"]]
+        given["replaced"] = [
+            ReplacedLetters(one["at_us"], [DataFile(**file) for file in one["files"]])
+            for one in given.get("replaced", ())
+        ]
         return Gathered(**given)
 
     return _HEAD.parse(files, path, read)

@@ -82,17 +82,22 @@ def remove_old(files: Files, now: snapshots.Snapshot, before_us: int) -> tuple[i
             continue
         for run in replaced.runs:  # first: whoever looks for a manifest finds either all of its files or no manifest
             files.remove(f"{MANIFESTS}/{run}.json")
-        of_runs = {file.rpartition("/")[0] for file in gone if "/run=" in file}
-        for folder in of_runs - folders:
-            files.remove(folder)
-        for file in gone:
-            if file.rpartition("/")[0] not in of_runs - folders:
-                files.remove(file)
+        remove_files(files, gone, folders)
         files.remove(path)
         removed += len(gone)
     if not logged:
         _remove_late(files, now.manifests, list(lists.values()))
     return removed, kept
+
+
+def remove_files(files: Files, gone: Sequence[str], in_use: set[str]) -> None:
+    """Remove these files, and the folders of runs that were theirs, except for folders that are still in use."""
+    folders = {path.rpartition("/")[0] for path in gone if "/run=" in path} - in_use
+    for folder in folders:
+        files.remove(folder)
+    for path in gone:
+        if path.rpartition("/")[0] not in folders:
+            files.remove(path)
 
 
 def _named(manifests: Sequence[Manifest]) -> set[str]:

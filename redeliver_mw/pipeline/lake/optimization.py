@@ -6,14 +6,14 @@ A run of `optimize` is published by the head as a compaction is (see `snapshots`
 all manifests before it. So readers see the lake before it or after it, and a run that dies changes nothing. Much work
 is done in several runs, each of a bounded size, so that a compaction which is published meanwhile costs one of them.
 
-Dead letters stay as they are: a drain writes few files.
+The letters that drains have put into the lake are optimized after the events: see `letter_optimization`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...errors import ConfigError
@@ -24,14 +24,13 @@ from ..progress import Progress
 from . import old_files, segment_lists, snapshots
 from .lake import Lake
 from .lake_format import make_writable
+from .letter_optimization import OptimizedLetters, optimize_letters
 from .old_files import ReplacedFiles
-from .rewriting import RewriteOrder, rewrite
+from .rewriting import RewriteOrder, first_days, rewrite
 
 TARGET: Final = 128 << 20
 KEEP_S: Final = 7 * 86_400
 _LEAST: Final = 4096  # bytes of the smallest target
-_AT_ONCE: Final = 1 << 30  # bytes that one run rewrites, unless one day has more
-_FILES_AT_ONCE: Final = 3_000  # the same in files
 _LISTS: Final = 16  # lists of segments, above which they become one
 _REMEMBERED: Final = 1_000  # merged runs by whose names a run finds out that it was published
 _THREADS_OF_BUCKET: Final = 16  # of which most wait for the store
@@ -43,7 +42,7 @@ class Optimized:
 
     `merged` manifests became one, `files_before` small files became `files`, with `rows` in `bytes`.
     `removed` old files are gone, `kept` are still there because they are too young, or because of a Delta log, if the
-    events are `logged` in one.
+    events are `logged` in one. `letters` sums up the same for the dead letters.
     """
 
     runs: int = 0
@@ -56,6 +55,7 @@ class Optimized:
     removed: int = 0
     kept: int = 0
     logged: bool = False
+    letters: OptimizedLetters = field(default_factory=OptimizedLetters)
 
 
 def optimize(
@@ -67,9 +67,10 @@ def optimize(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
-    """Rewrite the small files of each day of the events into files of about `target_bytes`, and remove old files.
+    """Rewrite the small files of each day into files of about `target_bytes`, and remove old files.
 
-    Files with a record younger than `older_than_s` stay as they are. Old files are removed `keep_s` after they were
+    These are the files of events, then those of dead letters that were drained. Files with a record younger than
+    `older_than_s` stay as they are. Old files are removed `keep_s` after they were
     replaced. `workers` days are rewritten at a time. Raises ConfigError if the path is no lake or a number is too
     small, LakeError if another process writes to the lake, or was faster. After an error the lake is as it was before,
     or as the last complete run has left it.
@@ -87,7 +88,8 @@ def optimize(
     keep_us = round(keep_s * 1e6)
     with place.locked(), readable_errors(place.root):
         done = _events(place, wanted, keep_us, progress)
-    return replace(done, logged=old_files.has_delta_log(place.files, "events"))
+        done = replace(done, logged=old_files.has_delta_log(place.files, "events"))
+    return replace(done, letters=optimize_letters(place, wanted, keep_us, progress))
 
 
 def _workers(files: Files) -> int:
@@ -104,7 +106,7 @@ def _events(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress |
     rewritten = 0
     while len(now.manifests) > 1 or small or small_counts:
         make_writable(files)
-        days, counts = _at_once(small), _at_once(small_counts)
+        days, counts = first_days(small), first_days(small_counts)
         if progress is not None:
             progress("rewriting", rewritten, max(total, 1))
         merged = len(now.manifests)
@@ -135,18 +137,6 @@ def _files(snapshot: snapshots.Snapshot) -> list[DataFile]:
 
 def _counts(snapshot: snapshots.Snapshot) -> list[DataFile]:
     return [file for one in snapshot.manifests for file in one.healthy]
-
-
-def _at_once(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
-    """Return the first days, as many as one run rewrites."""
-    found: dict[str, list[DataFile]] = {}
-    count, size = 0, 0
-    for day, files in days.items():
-        count, size = count + len(files), size + sum(file.bytes for file in files)
-        if found and (count > _FILES_AT_ONCE or size > _AT_ONCE):
-            break
-        found[day] = files
-    return found
 
 
 class _MergingRun:

@@ -24,11 +24,11 @@ from ..replaying.registry import all_begun, remove_borrowed, sent_letters
 from ..time_range import DAY_US, TimeBound, before_us, day_of
 from .lake import Lake
 from .lake_format import make_writable
+from .letter_optimization import BARE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BARE: Final = "-bare.parquet"  # ends the name of a file whose bodies are removed
 _BODIES: Final = ("body", "letter")  # the packed letter contains all headers, and sometimes the body
 
 
@@ -100,7 +100,7 @@ def _day(before: TimeBound) -> int:
 
 
 def _concerns(file: DataFile, until_us: int, bodies_only: bool) -> bool:
-    return file.max_us < until_us and not (bodies_only and file.path.endswith(_BARE))
+    return file.max_us < until_us and not (bodies_only and file.path.endswith(BARE))
 
 
 def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
@@ -122,7 +122,8 @@ def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
 
 def _changed(lake: Lake, manifest: Gathered, until_us: int, bodies_only: bool, run: str) -> Gathered:
     """Return the manifest without letters, or with files without bodies. These count once the run is published."""
-    if not any(_concerns(file, until_us, bodies_only) for file in manifest.files):
+    old = [file for one in manifest.replaced for file in one.files]
+    if not any(_concerns(file, until_us, bodies_only) for file in (*manifest.files, *old)):
         return manifest
     files: list[DataFile] = []
     for file in manifest.files:
@@ -131,7 +132,11 @@ def _changed(lake: Lake, manifest: Gathered, until_us: int, bodies_only: bool, r
         elif bodies_only:
             files.append(_bare(lake, file, run))
     lake.files.sync([file.path for file in files])
-    return replace(manifest, files=files, revision=run)
+    kept = [
+        replace(one, files=[file for file in one.files if not _concerns(file, until_us, bodies_only)])
+        for one in manifest.replaced
+    ]
+    return replace(manifest, files=files, replaced=kept, revision=run)
 
 
 def _bare(lake: Lake, file: DataFile, run: str) -> DataFile:
@@ -140,7 +145,7 @@ def _bare(lake: Lake, file: DataFile, run: str) -> DataFile:
     from .parquet_writer import ParquetFile
 
     why = f"its body was removed on {day_of(now_us())}"
-    folder, name = os.path.split(file.path.removesuffix(".parquet") + _BARE)
+    folder, name = os.path.split(file.path.removesuffix(".parquet") + BARE)
     path = f"{os.path.dirname(folder)}/run={run}/{name}"
     with lake.files.open(file.path) as opened, pq.ParquetFile(opened) as source:
         new = ParquetFile(lake.files, path, source.schema_arrow, by="dead_us")

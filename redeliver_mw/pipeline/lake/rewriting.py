@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _FEW: Final = 8  # small files of a day that is not over, below which they wait for more
 _WHOLE: Final = 8 << 20  # bytes of a file that is read in one piece
+_AT_ONCE: Final = 1 << 30  # bytes that one run rewrites, unless one day has more
+_FILES_AT_ONCE: Final = 3_000  # the same in files
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,18 @@ class RewriteOrder:
             for day, found in sorted(days.items())
             if len(found) >= (2 if (found[0].min_us // DAY_US + 1) * DAY_US <= self.now_us else _FEW)
         }
+
+
+def first_days(days: dict[str, list[DataFile]]) -> dict[str, list[DataFile]]:
+    """Return the first days, as many as one run rewrites."""
+    found: dict[str, list[DataFile]] = {}
+    count, size = 0, 0
+    for day, files in days.items():
+        count, size = count + len(files), size + sum(file.bytes for file in files)
+        if found and (count > _FILES_AT_ONCE or size > _AT_ONCE):
+            break
+        found[day] = files
+    return found
 
 
 def rewrite(
