@@ -14,6 +14,7 @@ from .draining.order import Drained
 from .errors import LakeError, SparkError
 from .lake.compaction import Compacted, compact
 from .lake.lake import Lake
+from .lake.letter_optimization import OptimizedLetters
 from .lake.optimization import Optimized, optimize
 from .plans import plan
 from .plans.plan_file import Plan, read_plan
@@ -29,6 +30,7 @@ __all__ = [
     "Letter",
     "LimboCopied",
     "Optimized",
+    "OptimizedLetters",
     "Plan",
     "Replayed",
     "SparkError",
