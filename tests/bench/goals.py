@@ -17,6 +17,7 @@ class Goal(NamedTuple):
     """Says what a figure, or the ratio of two figures, has to be.
 
     `over` and `under` are keys of figures; without `under` the figure itself counts. If `most`, less is better.
+    `reached` is the median of the last long run where that was below `must`: what is missed already is no news.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Goal(NamedTuple):
     must: float
     aim: float
     most: bool = False
+    reached: float | None = None
 
     def values(self, run: Run) -> tuple[float, ...]:
         """Return one value for each round; none where the figure was not measured."""
@@ -56,9 +58,14 @@ def _goals() -> Iterator[Goal]:
         ("artemis", "Artemis", "bare proton accept-each", 0.9, 1.2),
     ):
         yield Goal(f"App on {title} / {bare}", f"brokers/{kind}/App/rate", f"brokers/{kind}/by hand/rate", must, aim)
-    for kind, driver in (("rabbitmq", "pika"), ("activemq", "stomp.py"), ("artemis", "proton")):
+    for kind, driver, reached in (
+        ("rabbitmq", "pika", None),
+        ("activemq", "stomp.py", 0.59),
+        ("artemis", "proton", None),
+    ):
         bare = f"brokers/{kind}/by hand/rate"
-        yield Goal(f"drop-in / bare callback, {driver}", f"brokers/{kind}/drop-in/rate", bare, 0.85, 1.0)
+        dropin = f"brokers/{kind}/drop-in/rate"
+        yield Goal(f"drop-in / bare callback, {driver}", dropin, bare, 0.85, 1.0, reached=reached)
     app = "frameworks/rabbitmq/App/rate"
     for name, must, aim in (("FastStream", 4, 6), ("Dramatiq", 4, 6), ("Celery", 4, 6), ("aio-pika", 2, 4)):
         yield Goal(f"App on RabbitMQ / {name}", app, f"frameworks/rabbitmq/{name}/rate", must, aim)
