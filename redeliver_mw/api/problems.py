@@ -114,7 +114,8 @@ def status_of(error: RedeliverError) -> int:
 
 def problem(status: int, what: str, where: str, cure: str, code: str) -> Problem:
     """Return a problem whose texts hold neither secrets nor characters that steer a terminal."""
-    shown = [visible(redact(text)) for text in (what, where, cure)]
+    # A cure may have lines, such as a filter and a mark below its fault.
+    shown = [visible(redact(what)), visible(redact(where)), visible(redact(cure), lines=True)]
     return Problem("about:blank", HTTPStatus(status).phrase, status, shown[0], code, shown[1], shown[2])
 
 

@@ -35,6 +35,13 @@ def test_letters_come_in_pages_filtered_and_sorted(api: Served) -> None:
     assert sizes == [2, 6, 34]
 
 
+def test_the_fault_of_a_filter_is_marked_on_lines_of_its_own(api: Served) -> None:
+    answer = api.client().get("/letters", params={"where": "failures = many"})
+    found = answer.json()
+    assert (answer.status_code, found["code"], found["where"]) == (400, "filter-syntax", "query where: column 12")
+    assert found["cure"].split("\n")[1:] == ["  failures = many", "             ^"]
+
+
 def test_groups_and_counts(api: Served) -> None:
     found = api.get("/groups", params={"by": "error"})
     assert {one["key"]: one["letters"] for one in found["groups"]} == {"ValueError": 2, "KeyError": 1}
