@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from redeliver_mw.api import runs
 from tests.api.serving import Served, served
 
 
@@ -16,6 +17,12 @@ def api(url: str) -> Iterator[Served]:
     """Yield a server on each kind of database in turn."""
     with served(url, decoders={"upper": lambda body: body.decode().upper(), "failing": lambda body: 1 / 0}) as one:
         yield one
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a request wait longer for the error of what it has started: a busy machine may need more than a second."""
+    monkeypatch.setattr(runs, "FIRST_NEWS", 15.0)
 
 
 @pytest.fixture(scope="module")

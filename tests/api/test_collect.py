@@ -129,6 +129,7 @@ def test_a_limit_holds_for_all_runs_of_a_collect_together(rabbitmq43: Broker, dl
 
 
 @pytest.mark.broker
+@pytest.mark.usefixtures("patient")
 def test_what_a_request_names_wrongly_is_refused_and_nothing_is_collected(
     rabbitmq43: Broker, dlq: str, tmp_path: Any
 ) -> None:

@@ -456,10 +456,10 @@ def test_a_settings_file_names_the_webhook(receiver: Receiver, tmp_path: Path) -
 
 
 def test_a_sender_without_anything_to_send_has_no_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     made = NotificationSender(NotifyFunction(print))
     made.close(1.0)
-    assert (threading.active_count(), made.left()) == (before, 0)
+    assert (set(threading.enumerate()) - before, made.left()) == (set(), 0)
 
 
 def test_wrappers_with_the_same_target_notify_together() -> None:
