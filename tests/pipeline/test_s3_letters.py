@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
-from redeliver_mw.pipeline import Lake, LakeError
+from redeliver_mw.pipeline import Lake, LakeError, optimize
 from redeliver_mw.pipeline.draining.commit import gather, gather_looked
 from redeliver_mw.pipeline.draining.manifests import HEAD, current, read_all
 from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, DrainStop, batches, begin, tell_to_stop
@@ -26,6 +26,7 @@ from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake.lake_format import ABOUT
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.manifests import run_after
+from tests.pipeline import drained
 from tests.pipeline.letter_writer import LATER, work
 from tests.pipeline.letters import Task, letter
 from tests.pipeline.s3_server import BUCKET, Fault, environment, proxy_to, s3_server
@@ -236,6 +237,32 @@ def test_forgetting_that_is_killed_leaves_all_bodies_or_none_and_the_next_one_re
             break
     else:
         assert len(steps) == 1, "it was killed each time"
+
+
+@ways(13)
+def test_optimize_that_is_killed_leaves_every_letter_in_the_bucket_once(
+    way: Way, steps: range, place: str, lake: Lake
+) -> None:
+    expected: list[bytes | None] = []
+    outcomes: set[bool] = set()
+    for step in steps:
+        for number in range(2):  # in two manifests, of one day
+            text = b"%03d-%d" % (step, number)
+            drained.put(lake, [drained.letter(text.decode(), body=text, dead_us=drained.NOON - 20 * drained.DAY)])
+            expected.append(text)
+        died = way(place, "optimize", step)
+        assert bodies(lake) == expected
+        outcomes.add(len(read_all(lake.files)) == 1)
+        optimize(lake, keep_s=0)
+        assert bodies(lake) == expected
+        assert len(read_all(lake.files)) == 1
+        assert data(lake.files) == {file.path for one in read_all(lake.files) for file in one.files}
+        if not died:
+            break
+    else:
+        assert len(steps) == 1, "it was killed each time"
+    if len(steps) > 1:
+        assert outcomes == {False, True}
 
 
 def test_forgetting_removes_bodies_that_a_dead_drain_a_dead_look_and_a_dead_replay_have_left(lake: Lake) -> None:
