@@ -14,8 +14,8 @@ from .draining.order import Drained
 from .errors import LakeError, SparkError
 from .lake.compaction import Compacted, compact
 from .lake.lake import Lake
-from .lake.letter_optimization import OptimizedLetters
-from .lake.optimization import Optimized, optimize
+from .lake.optimization import optimize
+from .lake.rewriting import Optimized
 from .plans import plan
 from .plans.plan_file import Plan, read_plan
 from .replaying.job import replay
@@ -30,7 +30,6 @@ __all__ = [
     "Letter",
     "LimboCopied",
     "Optimized",
-    "OptimizedLetters",
     "Plan",
     "Replayed",
     "SparkError",

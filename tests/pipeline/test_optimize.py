@@ -26,7 +26,7 @@ from redeliver_mw.pipeline.files import Files
 from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake import optimization, rewriting, snapshots
 from redeliver_mw.pipeline.lake.compaction import nothing_new
-from redeliver_mw.pipeline.lake.rewriting import RewriteOrder
+from redeliver_mw.pipeline.lake.rewriting import Optimized, RewriteOrder
 from redeliver_mw.pipeline.manifests import run_folders
 from tests.bench.lake_runs import build, figures
 from tests.pipeline.drained import DAY, NOON
@@ -92,7 +92,7 @@ def test_each_record_and_each_read_segment_is_there_once_in_one_file_a_day(lake:
     assert len(named(lake)) == 2
     assert data(lake.files) == old | named(lake)  # old files stay for those who read them
     assert (done.removed, done.kept) == (0, 2 * RUNS)
-    assert optimize(lake) == optimization.Optimized(kept=2 * RUNS)  # there is nothing more to do
+    assert optimize(lake) == Optimized(kept=2 * RUNS)  # there is nothing more to do
 
 
 def test_runs_before_and_after_are_merged_again_and_old_files_go_when_their_time_is_over(lake: Lake) -> None:

@@ -29,8 +29,8 @@ from redeliver_mw.pipeline.draining.staging import batches
 from redeliver_mw.pipeline.files import Files
 from redeliver_mw.pipeline.head import LostRace
 from redeliver_mw.pipeline.lake import letter_optimization
-from redeliver_mw.pipeline.lake.letter_optimization import OptimizedLetters
 from redeliver_mw.pipeline.lake.retention import forget
+from redeliver_mw.pipeline.lake.rewriting import Optimized
 from redeliver_mw.pipeline.manifests import new_run
 from tests.pipeline import drained
 from tests.pipeline.drained import DAY, NOON
@@ -90,18 +90,25 @@ def data(files: Files) -> set[str]:
     return {path for path in everything(files, "dead_letters") if path.endswith(".parquet")}
 
 
+def optimized(lake: Lake, **options: Any) -> Optimized:
+    """Optimize the lake, and return what was done to its dead letters."""
+    done = optimize(lake, **options).letters
+    assert done is not None
+    return done
+
+
 # What stays
 
 
 def test_each_letter_is_there_once_with_all_its_columns_in_one_file_a_day(lake: Lake) -> None:
     before, old = rows(lake), data(lake.files)
-    done = optimize(lake).letters
-    assert (done.runs, done.merged, done.files_before, done.files, done.letters) == (1, DRAINS, 2 * DRAINS, 2, 12)
+    done = optimized(lake)
+    assert (done.runs, done.merged, done.files_before, done.files, done.rows) == (1, DRAINS, 2 * DRAINS, 2, 12)
     assert rows(lake) == before
     assert (len(read_all(lake.files)), len(named(lake))) == (1, 2)
     assert data(lake.files) == old | named(lake)  # old files stay for those who read them
     assert (done.removed, done.kept, done.logged) == (0, 2 * DRAINS, False)
-    assert optimize(lake).letters == OptimizedLetters(kept=2 * DRAINS)  # there is nothing more to do
+    assert optimized(lake) == Optimized(kept=2 * DRAINS)  # there is nothing more to do
 
 
 def test_later_drains_leave_the_old_files_alone_and_these_go_when_their_time_is_over(lake: Lake) -> None:
@@ -114,7 +121,7 @@ def test_later_drains_leave_the_old_files_alone_and_these_go_when_their_time_is_
     for drain in range(DRAINS, DRAINS + 2):
         add(lake, drain)
     before = rows(lake)
-    done = optimize(lake, keep_s=0).letters
+    done = optimized(lake, keep_s=0)
     assert rows(lake) == before
     # Two files of drains and the large one, for each of two days; the new letter's day has one file only.
     assert (done.merged, done.files_before, done.files) == (4, 6, 2)
@@ -126,7 +133,7 @@ def test_later_drains_leave_the_old_files_alone_and_these_go_when_their_time_is_
     for day in (entry.name for entry in lake.files.entries("dead_letters") if entry.name.startswith("dt=")):
         for entry in lake.files.entries(f"dead_letters/{day}"):
             assert f"dead_letters/{day}/{entry.name}" in folders  # no empty folder stays
-    assert optimize(lake).letters == OptimizedLetters()
+    assert optimized(lake) == Optimized()
 
 
 def test_letters_that_come_back_to_the_queue_are_recognised_after_a_merge(place: str) -> None:
@@ -138,7 +145,7 @@ def test_letters_that_come_back_to_the_queue_are_recognised_after_a_merge(place:
     assert gathered(lake) == (1, 0)
     open_doubts = doubts_of(read_all(lake.files))
     assert [len(one.known) for one in open_doubts] == [2]
-    assert optimize(lake).letters.merged == 2
+    assert optimized(lake).merged == 2
     assert doubts_of(read_all(lake.files)) == open_doubts
     again = Task(lake, "third")
     again.keep(letter(b"a", message_id="a", redelivered=True), letter(b"c", copy_id="copy"), sure=True)
@@ -171,7 +178,7 @@ def test_letters_that_were_only_looked_at_and_those_of_a_limbo_stay_as_they_are(
     publish(lake.files, base, new_run(), [*base.manifests, copied])
     add(lake, DRAINS)
     before = rows(lake)
-    assert optimize(lake, keep_s=0).letters.merged == DRAINS + 1
+    assert optimized(lake, keep_s=0).merged == DRAINS + 1
     assert rows(lake) == before
     assert [one.owner for one in read_all(lake.files)] == ["broker", "limbo sqlite:///limbo.db", "lake"]
 
@@ -186,13 +193,13 @@ def test_young_letters_stay_in_their_files_and_large_files_are_not_rewritten(tmp
     young = {path for path in named(lake) if "dt=2026-11-10" in path}
     before = rows(lake)
     age = (letter_optimization.now_us() - LATER) / 1e6 + 10
-    done = optimize(lake, older_than_s=age, target_bytes=400_000).letters
+    done = optimized(lake, older_than_s=age, target_bytes=400_000)
     assert rows(lake) == before
     assert young < named(lake)
     sizes = [file.bytes for one in read_all(lake.files) for file in one.files if file.path not in young]
     assert 1 < len(sizes) == done.files < 20
     assert sum(size < 200_000 for size in sizes) <= 1
-    assert optimize(lake, older_than_s=age, target_bytes=400_000).letters.run is None
+    assert optimized(lake, older_than_s=age, target_bytes=400_000).run is None
 
 
 def test_drains_of_a_release_without_heads_are_merged_and_their_files_go(tmp_path: Path) -> None:
@@ -207,7 +214,7 @@ def test_drains_of_a_release_without_heads_are_merged_and_their_files_go(tmp_pat
             del given[name]
         lake.files.publish(manifest.path, orjson.dumps(given))
     before = rows(lake)
-    assert optimize(lake).letters.files_before == 3
+    assert optimized(lake).files_before == 3
     gather(lake)
     assert len(data(lake.files)) == 4
     optimize(lake, keep_s=0)
@@ -236,7 +243,7 @@ def test_bodies_are_removed_from_kept_files_and_files_without_bodies_are_left_al
     assert {row["body"] for row in rows(lake)} == {None}
     assert data(lake.files) == named(lake)
     bare = named(lake)
-    assert optimize(lake, keep_s=0).letters.files_before == 0
+    assert optimized(lake, keep_s=0).files_before == 0
     assert named(lake) == bare
     assert len(read_all(lake.files)) == 1
     assert forget(lake, "2026-11-11", bodies_only=True).letters == 0
@@ -295,12 +302,12 @@ def test_optimize_that_is_killed_at_any_step_leaves_every_letter_once(tmp_path: 
 
 def test_no_old_file_is_removed_while_a_delta_log_may_name_it(lake: Lake) -> None:
     lake.files.publish("dead_letters/_delta_log/00000000000000000000.json", b"{}")
-    done = optimize(lake, keep_s=0).letters
+    done = optimized(lake, keep_s=0)
     assert (done.removed, done.kept, done.logged) == (0, 2 * DRAINS, True)
     gather(lake)
     assert len(data(lake.files)) == 2 * DRAINS + 2
     lake.files.remove("dead_letters/_delta_log")
-    assert optimize(lake, keep_s=0).letters.removed == 2 * DRAINS
+    assert optimized(lake, keep_s=0).removed == 2 * DRAINS
     assert data(lake.files) == named(lake)
 
 

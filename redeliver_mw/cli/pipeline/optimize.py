@@ -18,7 +18,7 @@ from ..help import example
 from .options import telling
 
 if TYPE_CHECKING:
-    from ...pipeline.lake.optimization import Optimized
+    from ...pipeline.lake.rewriting import Optimized
 
 _SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<unit>B|KiB|MiB|GiB)?", re.IGNORECASE)
 _UNITS: Final = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -59,7 +59,7 @@ def optimize(
     else:
         print("\n".join(_lines(done)))
     for table, part in (("events", done), ("dead_letters", done.letters)):
-        if part.logged:
+        if part is not None and part.logged:
             what = f"{table}/_delta_log is there, and may name old files, none of which is removed"
             print(f"note: {what}. Without that log a later run removes them", file=sys.stderr)
 
@@ -78,26 +78,21 @@ def _size(text: str) -> int:
 
 def _lines(done: Optimized) -> list[str]:
     """Return sentences for people about what was done, without sentences about nothing."""
-    lines = [
-        *_became(done.files_before, done.files, f"{done.rows} records", done.merged, ""),
-        *_became(
-            done.letters.files_before,
-            done.letters.files,
-            f"{done.letters.letters} letters",
-            done.letters.merged,
-            " of dead letters",
-        ),
-    ]
+    letters = done.letters
+    lines = _became(done, "records", "")
+    if letters is not None:
+        lines += _became(letters, "letters", " of dead letters")
     lines = lines or ["nothing to rewrite"]
-    removed, kept = done.removed + done.letters.removed, done.kept + done.letters.kept
+    parts = [done] if letters is None else [done, letters]
+    removed, kept = sum(part.removed for part in parts), sum(part.kept for part in parts)
     found = [(removed, "old files were removed"), (kept, "old files are kept for now")]
     return lines + [f"{number} {what}" for number, what in found if number]
 
 
-def _became(before: int, files: int, rows: str, merged: int, whose: str) -> list[str]:
+def _became(done: Optimized, rows: str, whose: str) -> list[str]:
     lines = []
-    if before:
-        lines.append(f"{counted(before, 'small file')}{whose} became {files}, with {rows}")
-    if merged > 1:
-        lines.append(f"{merged} manifests{whose} became one")
+    if done.files_before:
+        lines.append(f"{counted(done.files_before, 'small file')}{whose} became {done.files}, with {done.rows} {rows}")
+    if done.merged > 1:
+        lines.append(f"{done.merged} manifests{whose} became one")
     return lines

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ..draining.manifests import (
@@ -35,43 +35,23 @@ from ..progress import Progress
 from . import old_files
 from .lake import Lake
 from .lake_format import make_writable
-from .rewriting import RewriteOrder, first_days, rewrite
+from .rewriting import Optimized, RewriteOrder, first_days, rewrite
 
 BARE: Final = "-bare.parquet"  # ends the name of a file whose bodies are removed
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizedLetters:
-    """Sums up what was done to the letters: `runs` were published, the last of them is `run`, None if there was none.
-
-    `merged` manifests became one, `files_before` small files became `files`, with `letters` in `bytes`.
-    `removed` old files are gone, `kept` are still there because they are too young, or because the letters are `logged`
-    in a Delta log.
-    """
-
-    runs: int = 0
-    run: str | None = None
-    merged: int = 0
-    files_before: int = 0
-    files: int = 0
-    letters: int = 0
-    bytes: int = 0
-    removed: int = 0
-    kept: int = 0
-    logged: bool = False
-
-
-def optimize_letters(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress | None) -> OptimizedLetters:
+def optimize_letters(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress | None) -> Optimized | None:
     """Publish as many runs as are needed, and remove what was replaced longer ago than `keep_us`.
 
-    Raises LakeError if another process writes letters into the lake, or was faster.
+    Return what was done, None for a lake without dead letters. Raises LakeError if another process writes letters into
+    the lake, or was faster.
     """
     files = lake.files
     with readable_errors(lake.root):
         if not current(files).manifests:
-            return OptimizedLetters()
+            return None
     with lake.locked(TABLE), readable_errors(lake.root):
-        done, now = OptimizedLetters(logged=old_files.has_delta_log(files, TABLE)), current(files)
+        done, now = Optimized(logged=old_files.has_delta_log(files, TABLE)), current(files)
         remove_dead(files, now, alone=files.is_folder)
         small = wanted.small(_with_bodies(now))
         total, rewritten = sum(file.bytes for found in small.values() for file in found), 0
@@ -84,16 +64,7 @@ def optimize_letters(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: P
             small = wanted.small(_with_bodies(now))
             old = [file for found in days.values() for file in found]
             rewritten += sum(file.bytes for file in old)
-            done = replace(
-                done,
-                runs=done.runs + 1,
-                run=manifest.run,
-                merged=max(done.merged, len(drained)),
-                files_before=done.files_before + len(old),
-                files=done.files + len(new),
-                letters=done.letters + sum(file.rows for file in new),
-                bytes=done.bytes + sum(file.bytes for file in new),
-            )
+            done = done.after(manifest.run, len(drained), old, new)
         removed, kept = _remove_old(files, now, now_us() - keep_us, logged=done.logged)
         with contextlib.suppress(OSError):
             remove_dead(files, now, alone=files.is_folder)

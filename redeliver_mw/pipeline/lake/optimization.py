@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from ...errors import ConfigError
@@ -24,9 +24,9 @@ from ..progress import Progress
 from . import old_files, segment_lists, snapshots
 from .lake import Lake
 from .lake_format import make_writable
-from .letter_optimization import OptimizedLetters, optimize_letters
+from .letter_optimization import optimize_letters
 from .old_files import ReplacedFiles
-from .rewriting import RewriteOrder, first_days, rewrite
+from .rewriting import Optimized, RewriteOrder, first_days, rewrite
 
 TARGET: Final = 128 << 20
 KEEP_S: Final = 7 * 86_400
@@ -34,28 +34,6 @@ _LEAST: Final = 4096  # bytes of the smallest target
 _LISTS: Final = 16  # lists of segments, above which they become one
 _REMEMBERED: Final = 1_000  # merged runs by whose names a run finds out that it was published
 _THREADS_OF_BUCKET: Final = 16  # of which most wait for the store
-
-
-@dataclass(frozen=True, slots=True)
-class Optimized:
-    """Sums up what was done: `runs` were published, the last of them is `run`, None if there was nothing to do.
-
-    `merged` manifests became one, `files_before` small files became `files`, with `rows` in `bytes`.
-    `removed` old files are gone, `kept` are still there because they are too young, or because of a Delta log, if the
-    events are `logged` in one. `letters` sums up the same for the dead letters.
-    """
-
-    runs: int = 0
-    run: str | None = None
-    merged: int = 0
-    files_before: int = 0
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-    removed: int = 0
-    kept: int = 0
-    logged: bool = False
-    letters: OptimizedLetters = field(default_factory=OptimizedLetters)
 
 
 def optimize(
@@ -115,16 +93,7 @@ def _events(lake: Lake, wanted: RewriteOrder, keep_us: int, progress: Progress |
         small, small_counts = wanted.small(_files(now)), wanted.small(_counts(now))
         old = [file for part in (days, counts) for found in part.values() for file in found]
         rewritten += sum(file.bytes for file in old)
-        done = replace(
-            done,
-            runs=done.runs + 1,
-            run=run,
-            merged=max(done.merged, merged),
-            files_before=done.files_before + len(old),
-            files=done.files + len(new),
-            rows=done.rows + sum(file.rows for file in new),
-            bytes=done.bytes + sum(file.bytes for file in new),
-        )
+        done = done.after(run, merged, old, new)
     removed, kept = old_files.remove_old(files, now, now_us() - keep_us)
     with contextlib.suppress(OSError):
         snapshots.remove_dead(files, now)

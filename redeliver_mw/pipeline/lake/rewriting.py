@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ..files import Files
@@ -22,6 +22,42 @@ _FEW: Final = 8  # small files of a day that is not over, below which they wait 
 _WHOLE: Final = 8 << 20  # bytes of a file that is read in one piece
 _AT_ONCE: Final = 1 << 30  # bytes that one run rewrites, unless one day has more
 _FILES_AT_ONCE: Final = 3_000  # the same in files
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """Sums up what was done: `runs` were published, the last of them is `run`, None if there was nothing to do.
+
+    `merged` manifests became one, `files_before` small files became `files`, with `rows` in `bytes`.
+    `removed` old files are gone, `kept` are still there because they are too young, or because of a Delta log, if the
+    table is `logged` in one. All of this is about the events; `letters` sums up the same for the dead letters, and is
+    None for a lake without any.
+    """
+
+    runs: int = 0
+    run: str | None = None
+    merged: int = 0
+    files_before: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    removed: int = 0
+    kept: int = 0
+    logged: bool = False
+    letters: Optimized | None = None
+
+    def after(self, run: str, merged: int, old: Sequence[DataFile], new: Sequence[DataFile]) -> Optimized:
+        """Return the sum with one more run, which has merged so many manifests and rewritten these files."""
+        return replace(
+            self,
+            runs=self.runs + 1,
+            run=run,
+            merged=max(self.merged, merged),
+            files_before=self.files_before + len(old),
+            files=self.files + len(new),
+            rows=self.rows + sum(file.rows for file in new),
+            bytes=self.bytes + sum(file.bytes for file in new),
+        )
 
 
 @dataclass(frozen=True, slots=True)
