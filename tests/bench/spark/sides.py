@@ -30,15 +30,24 @@ T = TypeVar("T")
 class Aim:
     """Holds a bound of a ratio: `ours / other` at most, or `other / ours` at least.
 
-    If `always`, the bound holds at any size, not just from `AT` on.
+    If `always`, the bound holds at any size, not just from `AT` on. Without a bound the ratio is only shown.
     """
 
-    bound: float
+    bound: float | None
     at_most: bool = True
     always: bool = False
 
     def __str__(self) -> str:
-        return f"at {'most' if self.at_most else 'least'} {self.bound:g}"
+        return "" if self.bound is None else f"at {'most' if self.at_most else 'least'} {self.bound:g}"
+
+    def met(self, ratio: float, records: int) -> bool | None:
+        """Return whether the ratio of a job of so many records is within the bound; None if there is none for it."""
+        if self.bound is None or not (self.always or records >= AT):
+            return None
+        return ratio <= self.bound if self.at_most else ratio >= self.bound
+
+
+FREE: Final = Aim(None, at_most=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,10 @@ class Took:
 
     wall: float
     worked: float
+
+    @property
+    def told(self) -> str:
+        return f"{self.wall:.2f} s" if self.wall >= 0.1 else f"{self.wall * 1000:.1f} ms"
 
 
 @dataclass
@@ -122,14 +135,15 @@ class Bench:
     def tell(self, goal: str, what: str, ours: Took, other: Took, aim: Aim) -> None:
         """Add a figure of two sides."""
         ratio = ours.wall / other.wall if aim.at_most else other.wall / ours.wall
-        worked = ours.worked / other.worked if aim.at_most else other.worked / ours.worked
-        reached = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
-        met = reached if aim.always or self.made.asked >= AT else None
-        self.figures.append(
-            Figure(
-                goal, what, self.made.asked, f"{ours.wall:.2f} s", f"{other.wall:.2f} s", ratio, str(aim), met, worked
-            )
-        )
+        worked = _over(ours.worked, other.worked) if aim.at_most else _over(other.worked, ours.worked)
+        records = self.made.asked
+        met = aim.met(ratio, records)
+        self.figures.append(Figure(goal, what, records, ours.told, other.told, ratio, str(aim), met, worked))
+
+
+def _over(one: float, other: float) -> float | None:
+    """Return the ratio of processor times; None if the second is below what the system counts."""
+    return one / other if other else None
 
 
 def thrown_away(frame: DataFrame) -> None:
