@@ -32,7 +32,7 @@ from tests.bench.page import put_between
 
 from . import appending, growth, judged, marts, oracle, whatif
 from .load import Load
-from .made import Made, make
+from .made import Made, is_made, make
 from .sides import CORES, Bench, Figure, Took, open_sides
 
 SIZES: Final = (1_000_000, 5_000_000, 20_000_000)
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, help="a page whose table is replaced")
     asked = parser.parse_args()
     asked.data.mkdir(parents=True, exist_ok=True)
-    missing = [size for size in asked.records if not _is_there(asked.data, size)]
+    missing = [size for size in asked.records if not is_made(asked.data, size)]
     needed = BYTES_A_RECORD * (sum(missing) + max(asked.records))
     if (free := shutil.disk_usage(asked.data).free) < needed:
         told.print(f"error: {asked.data} has room for {free / 1e9:.0f} GB, and {needed / 1e9:.0f} GB are needed")
@@ -70,10 +70,6 @@ def main() -> int:
     if asked.docs:
         put_between(asked.docs, "bench", lines)
     return 1 if any(figure.met is False for figure in figures) else 0
-
-
-def _is_there(data: Path, records: int) -> bool:
-    return any(data.glob(f"records-{records}-seed-*"))
 
 
 def _made(data: Path, records: int) -> Made:

@@ -94,6 +94,11 @@ def make(folder: Path, records: int, seed: int = SEED) -> Made:
     return target
 
 
+def is_made(folder: Path, records: int) -> bool:
+    """Return whether `make` finds these records there, from whatever seed."""
+    return any(found.suffix != ".half" for found in folder.glob(f"records-{records}-seed-*"))
+
+
 def _parts(records: int) -> int:
     """Return into how many parts a day is cut."""
     return 1 + int(records / ATTEMPTS_A_MESSAGE / DAYS) // _PART
