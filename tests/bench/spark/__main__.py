@@ -41,7 +41,9 @@ SMALL: Final = 1_000_000  # records, beyond which what runs in Python on one thr
 
 EVERY_SIZE: Final[dict[str, Callable[[Bench], None]]] = {
     "G1 G2": whatif.goals,
-    "G3 G5 G6 G12": marts.goals,
+    "G3": marts.single_marts,
+    "G5 G12": marts.whole_pipeline,
+    "G6": marts.stream,
 }
 SMALLEST: Final[dict[str, Callable[[Bench], None]]] = {"G10": judged.goals, "G11": oracle.goals}
 
