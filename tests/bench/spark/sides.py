@@ -114,10 +114,10 @@ class Bench:
         """Compute every column of every row of a query, as `thrown_away` does."""
         self.sql(f"EXPLAIN ANALYZE {query}")
 
-    def race(self, name: str, *sides: Callable[[], T]) -> list[tuple[Took, T]]:
+    def race(self, name: str | None, *sides: Callable[[], T]) -> list[tuple[Took, T]]:
         """Return what each side took and answered last; ours is the first.
 
-        The sides take turns, and the best round counts.
+        The sides take turns, and the best round counts. Give no name if the cost does not depend on the records.
         """
         best = [Took(math.inf, math.inf)] * len(sides)
         answers: list[T] = []
@@ -129,7 +129,8 @@ class Bench:
                 answers.append(run())
                 wall, worked = time.perf_counter() - start, processor_s() - worked
                 best[side] = Took(min(best[side].wall, wall), min(best[side].worked, worked))
-        self.took[name] = best[0]
+        if name is not None:
+            self.took[name] = best[0]
         return list(zip(best, answers, strict=True))
 
     def tell(self, goal: str, what: str, ours: Took, other: Took, aim: Aim) -> None:

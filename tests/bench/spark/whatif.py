@@ -57,7 +57,7 @@ def goals(bench: Bench) -> None:
         lambda: only_read(bench),
     )
     bins = bench.spark.sql(_BINNED.format(div="div", histories=TERMINAL)).toArrow()
-    [(next_question, once_more)] = bench.race("what-if from the histogram that is there", lambda: _from_bins(bins))
+    [(next_question, once_more)] = bench.race(None, lambda: _from_bins(bins))
     (by_arrow, kernel), (by_duck, told) = bench.race("what-if by Arrow", lambda: arrow(bench), lambda: duck_join(bench))
     assert ours == raw == once_more, "the histograms differ"
     assert joined == told == kernel, "the three ways to count exactly differ"
