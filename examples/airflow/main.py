@@ -25,9 +25,14 @@ STEPS = {
     "compact": Step('redeliver pipeline compact "$REDELIVER_JOURNAL" "$REDELIVER_LAKE" || test $? -eq 3'),
     "insights": Step('redeliver pipeline insights "$REDELIVER_LAKE"', ("compact",)),
     "report": Step('redeliver pipeline report "$REDELIVER_LAKE" --out "$REDELIVER_REPORTS/report.html"', ("insights",)),
-    # 3: nothing is recommended, and no file is written. The task is skipped, and with it whatever would use the file.
+    # 3: there is no file, not even that of an earlier night, and the task is skipped, with all that would use the file.
+    # The command ends with 3 if no advice can be given, and with 0 if nothing is better than what is in use.
     "backtest": Step(
-        'redeliver pipeline backtest "$REDELIVER_LAKE" --write "$REDELIVER_REPORTS/policy.txt"', ("insights",), True
+        'rm -f "$REDELIVER_REPORTS/policy.txt"; '
+        'redeliver pipeline backtest "$REDELIVER_LAKE" --write "$REDELIVER_REPORTS/policy.txt" || exit; '
+        'test -f "$REDELIVER_REPORTS/policy.txt" || exit 3',
+        ("insights",),
+        True,
     ),
     "tell": Step('echo "a better policy is in $REDELIVER_REPORTS/policy.txt"', ("backtest",)),
     # Last: no other step of the night writes to the lake meanwhile. Skipped steps do not keep it from running.
