@@ -53,6 +53,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
     where = master or given.get("spark.master") or _told_by_the_environment() or "local[*]"
     builder = SparkSession.builder.appName("redeliver")
     if _is_remote(where):
+        if where.startswith(LOCAL_CONNECT) and not _there_is_one():
+            _require_free_port(where)
         _require_listener(where)
         builder = builder.remote(_remote(where))
     elif not _launched():
@@ -128,6 +130,21 @@ def _require_listener(master: str) -> None:
         ) from None
 
 
+def _require_free_port(master: str) -> None:
+    """Raise SparkError if something has the port of a server that is started here. Spark's client knows no other."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: a closed connection holds no port
+        try:
+            probe.bind(("127.0.0.1", _CONNECT_PORT))
+        except OSError as error:
+            raise SparkError(
+                f"port {_CONNECT_PORT} of this machine, which its server needs, is not to be had: {error.strerror}",
+                where=master,
+                cure="End what listens there; if it is a Spark Connect server, give --master sc://localhost",
+                code="spark-not-started",
+            ) from None
+
+
 def _settings(master: str) -> dict[str, str]:
     """Return the settings, which the user can override. A cluster's own defaults stay, because they fit the cluster."""
     always = {"spark.sql.session.timeZone": "UTC"}
@@ -138,6 +155,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.driver.memory": _driver_memory(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "redeliver-spark-warehouse"),

@@ -47,7 +47,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def only_one(name: str) -> Iterator[None]:
-    """Let one process in at a time; others wait and find the work done.
+    """Let one process in at a time; others wait, and find the work done if there was some.
 
     The kernel frees the lock if its holder dies.
     """
@@ -55,7 +55,7 @@ def only_one(name: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another process is fetching {name}; waiting for it")
+            say(f"another process has {name}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -20,6 +20,7 @@ from pathlib import Path
 _LEASH = Path(__file__).with_name("_leash.py")
 
 _BLOCK = 200
+_OF_SPARK = 15_002  # the one port of a Spark Connect server that PySpark itself starts; tests start some
 _blocks: dict[int, Iterator[int]] = {}
 
 
@@ -132,6 +133,8 @@ def _take_block() -> range:
     ports = range(10_000, low) if low > 12_000 else range(20_000, 65_000)
     starts = ports[::_BLOCK][:-1]
     for start in random.SystemRandom().sample(starts, len(starts)):
+        if _OF_SPARK in range(start, start + _BLOCK):
+            continue
         mark = socket.socket(socket.AF_UNIX)
         try:
             mark.bind(f"\0redeliver-mw-tests-ports-{start}")

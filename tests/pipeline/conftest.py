@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redeliver_mw.pipeline import Lake, session
+from tests.brokers._install import only_one
 from tests.storage.databases import postgres
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ def spark() -> Iterator[SparkSession]:
     started = session("local[2]", interpreted)
     yield started
     started.stop()
+
+
+@pytest.fixture
+def connect_port() -> Iterator[int]:
+    """Yield the port that `local-connect` needs, which no test of another process has in the meantime.
+
+    PySpark's client of a server in its own process knows only this one; see SparkSession.Builder.getOrCreate.
+    """
+    with only_one("spark-connect-port"):
+        yield 15002
 
 
 @pytest.fixture

@@ -580,6 +580,8 @@ spark.stop()
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("connect_port")
 def test_it_all_works_over_spark_connect(journal: Path, place: Path) -> None:
     segment(journal, [*lines(range(100)), b"half\n"])
     segment(journal, lines(range(90, 110)))

@@ -156,6 +156,7 @@ spark.stop()
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("connect_port")
 def test_the_marts_are_the_same_over_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
     lake = lake_of(spark, Journal(seed=1, messages=100).rows, tmp_path)
     rows = insights(spark, lake)

@@ -162,6 +162,7 @@ spark.stop()
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("connect_port")
 def test_over_spark_connect_a_users_function_is_refused_by_its_name(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])}
     done = subprocess.run(

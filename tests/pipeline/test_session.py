@@ -90,6 +90,33 @@ def test_an_address_where_nobody_listens_is_given_up_at_once() -> None:
             session(where)
 
 
+def test_a_server_of_its_own_is_not_started_if_something_has_its_port(connect_port: int) -> None:
+    with socket.create_server(("127.0.0.1", connect_port)):
+        text = refused("session('local-connect[1]')")
+    assert text.startswith("SparkError local-connect[1]: port 15002 of this machine")
+    assert "End what listens there" in text
+    assert text.endswith(" [spark-not-started]\n")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_server_of_its_own_listens_on_this_machine_alone_and_leaves_its_port(connect_port: int) -> None:
+    program = (
+        "import socket\n"
+        "from redeliver_mw.pipeline import session\n"
+        "for _ in range(2):\n"
+        "    spark = session('local-connect[1]')\n"
+        "    assert session('local-connect[1]') is spark\n"
+        f"    socket.create_connection(('127.0.0.1', {connect_port})).close()\n"
+        f"    other = socket.create_server(('127.0.0.2', {connect_port}))  # refused beside a server on all addresses\n"
+        "    other.close()\n"
+        "    spark.stop()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=250)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_master_that_spark_does_not_know_is_your_input() -> None:
