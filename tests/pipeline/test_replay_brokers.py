@@ -110,7 +110,7 @@ def kill_one(asked: Asked, folder: Path, before: set[str], goal: int, in_flight:
 
     The signal is SIGKILL.
     """
-    until(lambda: confirmed(folder) >= goal or asked.over, 600, "no progress")
+    until(lambda: (confirmed(folder) >= goal and bool(publishers(folder, before))) or asked.over, 600, "no progress")
     if in_flight:
         until(lambda: bool(sending(folder, before)) or asked.over, 600, "nothing is on its way")
     os.kill(chance.choice(sending(folder, before) or publishers(folder, before)), signal.SIGKILL)
