@@ -28,7 +28,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal import Journal, read_segments
 from redeliver_stomp import redelivering
 from tests.adapters.stomp.dropins import connect, new_name, put
-from tests.adapters.stomp.plain import Plain, Seen, Statistics
+from tests.adapters.stomp.plain import Plain, Seen
 from tests.brokers import Broker
 from tests.conventions.stomp_consumers import (
     SHAPES,
@@ -135,11 +135,21 @@ def taken(broker: Broker, queue: str, least: int = 0) -> list[Seen]:
     return found
 
 
-def until_settled(broker: Broker, queue: str, left: int = 0) -> None:
-    """Wait until a queue has no other message, not even in flight: a callback returns before its message is settled."""
-    statistics = Statistics(broker)
-    until(lambda: (statistics.size_and_in_flight(queue) or (0, 0))[0] == left, within=20.0)
-    statistics.close()
+def until_left(broker: Broker, queue: str, *left: str) -> None:
+    """Wait until a queue has these messages alone, also in flight: a callback returns before its message is settled."""
+    until(lambda: browsed(broker, queue) == list(left), within=20.0)
+
+
+def browsed(broker: Broker, queue: str) -> list[str]:
+    """Return the bodies of all messages of a queue, those in flight included."""
+    witness = Plain(broker)
+    witness.say("SUBSCRIBE", {"id": "b", "destination": f"/queue/{queue}", "ack": "auto", "browser": "true"})
+    found = []
+    while (frame := witness.wait(20.0)) is not None and frame.headers.get("browser") != "end":
+        found.append(frame.body.decode())
+    assert frame is not None, "the broker has not said that these are all"
+    witness.close()
+    return found
 
 
 def errors(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
@@ -260,7 +270,7 @@ def test_returning_is_success_in_the_mode_auto(options: dict[str, Any], activemq
     put(activemq63, queue, "a", "b")
     with running(activemq63, queue, wrap=wrapping(**options), mode="auto") as consumer:
         assert consumer.diary.has("returned", "b")
-        until_settled(activemq63, queue)
+        until_left(activemq63, queue)
     assert bodies(activemq63, queue) == []
 
 
@@ -270,7 +280,7 @@ def test_settle_return_makes_returning_success_in_every_mode(mode: str, activemq
     put(activemq63, queue, "a", "b")
     with running(activemq63, queue, wrap=wrapping(settle="return"), mode=mode) as consumer:
         assert consumer.diary.has("returned", "b")
-        until_settled(activemq63, queue)
+        until_left(activemq63, queue)
     assert bodies(activemq63, queue) == []
 
 
@@ -496,7 +506,7 @@ def test_an_ack_in_the_mode_client_does_not_cover_a_message_that_waits_for_its_r
     put(activemq63, queue, *"abcde")
     with running(activemq63, queue, wrap=wrapping(policy=LONG), act=act, mode="client") as consumer:
         assert consumer.diary.has("returned", "e")
-        until_settled(activemq63, queue, left=1)
+        until_left(activemq63, queue, "b")
     assert bodies(activemq63, queue, 1) == ["b"]
 
 
@@ -513,7 +523,7 @@ def test_a_redelivered_message_is_covered_by_the_ack_of_one_that_the_code_got_af
         assert consumer.diary.has("returned", "a", times=2)
         put(activemq63, queue, "last")
         assert consumer.diary.has("returned", "last")
-        until_settled(activemq63, queue)
+        until_left(activemq63, queue)
     assert consumer.diary.about("got") == ["a", "b", "a", "last"]
     assert bodies(activemq63, queue) == bodies(activemq63, f"DLQ.{queue}") == []
 
