@@ -75,15 +75,7 @@ class Doubts(Case):
 
     def test_a_success_that_comes_after_the_cut_is_not_run_again(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        runs: list[bytes] = []
-
-        def act(delivery: Delivery) -> None:
-            runs.append(delivery.body)
-            if len(runs) == 1:
-                raise Trouble("once")
-            if len(runs) == 2:
-                world.cut_connections()
-
+        act = fail_once_then(world.cut_connections)
         consumer = world.consume(queue, act, self.policy(world, dead))
         world.send(queue, b"one", message_id="m1")
         assert world.wait_until(lambda: consumer.handler.done[b"one"] >= 1)
@@ -111,15 +103,7 @@ class Doubts(Case):
 
     def test_a_success_whose_settle_was_lost_is_settled_at_once(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        runs: list[bytes] = []
-
-        def act(delivery: Delivery) -> None:
-            runs.append(delivery.body)
-            if len(runs) == 1:
-                raise Trouble("once")
-            if len(runs) == 2:
-                world.lose_next_settle()
-
+        act = fail_once_then(world.lose_next_settle)
         consumer = world.consume(queue, act, self.policy(world, dead))
         live = engine(consumer.app).runner._live
         before = set(live)
@@ -211,6 +195,21 @@ class Doubts(Case):
 def engine(app: App) -> Any:
     """Return the engine of an App, the only way to its adapter."""
     return app._engine
+
+
+def fail_once_then(do: Callable[[], None]) -> Callable[[Delivery], None]:
+    """Return a handler that fails in its first run, and calls `do` in its second one, whatever the messages are."""
+    runs = 0
+
+    def act(delivery: Delivery) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise Trouble("once")
+        if runs == 2:
+            do()
+
+    return act
 
 
 def lose_a_settle(world: World, consumer: Consumer, send: Callable[[], None]) -> None:
