@@ -13,6 +13,7 @@ import re
 import runpy
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,7 +45,13 @@ def compose() -> list[str]:
 
 def read(compose: list[str], profile: str) -> dict[str, dict[str, Any]]:
     """Return the services of a profile by name. An invalid file fails the test with what compose says."""
-    plugin = compose == ["docker", "compose"]
+    return _read(tuple(compose), profile)
+
+
+@cache
+def _read(compose: tuple[str, ...], profile: str) -> dict[str, dict[str, Any]]:
+    """Ask compose once for each profile: it takes a second of processor time."""
+    plugin = compose == ("docker", "compose")
     argv = [*compose, "--profile", profile, "config", *(["--format", "json"] if plugin else [])]
     done = subprocess.run(argv, check=False, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from redeliver_mw import connect
 from redeliver_mw.telemetry.page_server import MOST_CLIENTS, PATIENCE
 from tests.brokers import Broker
 from tests.brokers._process import free_ports
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.brokers.skips import only_if
 from tests.cli.running import Running, redeliver
 from tests.cli.test_run import one_message, shop
@@ -158,7 +159,7 @@ def test_a_deleted_queue_is_named_as_what_is_not_consumed(tmp_path: Path, port: 
 
 
 @pytest.mark.broker
-def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int, rabbitmq43: Broker) -> None:
+def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int, rabbitmq43: RabbitMQ) -> None:
     """RabbitMQ tells a connection of its alarm once that publishes: here a dead letter."""
     only_if(rabbitmq43.can_restart, "command")
     queue = f"health-{uuid.uuid4().hex[:8]}"
@@ -176,7 +177,7 @@ def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int
         try:
             rabbitmq43.ctl("set_disk_free_limit", "1000000GB")
             deadline = time.monotonic() + 30
-            while "resource_limit" not in rabbitmq43.ctl("eval", "rabbit_alarm:get_alarms()."):
+            while "resource_limit" not in rabbitmq43.evaluate("rabbit_alarm:get_alarms()."):
                 assert time.monotonic() < deadline
             (tmp_path / "go").touch()
             blocked = eventually(port, lambda answer: "blocked: " in answer.whys)

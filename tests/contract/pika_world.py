@@ -195,7 +195,7 @@ class PikaWorld(BrokerWorld):
         self._proxy.swallow_next("(consume)", SETTLEMENTS)
 
     def raise_alarm(self) -> None:
-        self.broker.ctl("set_vm_memory_high_watermark", "0.00001")
+        self.broker.raise_memory_alarm()
 
     def lift_alarm(self) -> None:
         self.broker.lift_memory_alarm()

@@ -233,7 +233,7 @@ class RabbitProtonWorld(BrokerWorld):
     # -- faults ----------------------------------------------------------------------------------------------
 
     def raise_alarm(self) -> None:
-        self.broker.ctl("set_vm_memory_high_watermark", "0.00001")
+        self.broker.raise_memory_alarm()
 
     def lift_alarm(self) -> None:
         self.broker.lift_memory_alarm()

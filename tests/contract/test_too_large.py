@@ -14,6 +14,7 @@ import pytest
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.testing.contract.handlers import fail_if
 from tests.brokers import Broker
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.contract.broker_world import BrokerWorld
 from tests.contract.pika_world import PikaWorld, Pool
 from tests.contract.rabbit_proton_world import RabbitProtonWorld
@@ -47,14 +48,14 @@ def proton_world(broker: Broker) -> Iterator[RabbitProtonWorld]:
 @contextmanager
 def allowing(broker: Broker, size: int) -> Iterator[None]:
     """Let new connections send messages of so many bytes, until the block ends."""
+    assert isinstance(broker, RabbitMQ)
     ours = f"application:set_env(rabbit, max_message_size, {size}), persistent_term:put(max_message_size, {size})."
-    before = "{ok, N} = application:get_env(rabbit, max_message_size), io:format(~s~b~s, [$|, N, $|])."
-    most = broker.ctl("eval", before.replace("~s~b~s", '"~c~b~c"')).split("|")[1]
-    broker.ctl("eval", ours)
+    most = broker.evaluate("{ok, N} = application:get_env(rabbit, max_message_size), N.")
+    broker.evaluate(ours)
     try:
         yield
     finally:
-        broker.ctl("eval", ours.replace(str(size), most))
+        broker.evaluate(ours.replace(str(size), most))
 
 
 @pytest.mark.parametrize("limbo", [False, True], ids=["without a limbo", "with a limbo"])

@@ -646,7 +646,7 @@ def test_over_amqp_10_a_missing_permission_is_found(world43: World) -> None:
 def test_an_alarm_is_found(world: World) -> None:
     """The probe finds the alarm: the management shows it only some seconds later."""
     on_source(CLASSIC)(world)
-    world.broker.ctl("set_vm_memory_high_watermark", "0.000001")
+    world.broker.raise_memory_alarm()
     try:
         found = examined(world.broker.url, world.source)
     finally:

@@ -20,6 +20,7 @@ from proton.utils import BlockingConnection
 from tests.adapters.proton.dropins import connect, make
 from tests.adapters.stomp.plain import Plain, Seen
 from tests.brokers import Broker, _amqp10
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.faults.load import channel_on
 
 OLD_ENOUGH = 11.0  # seconds: a quorum queue that is killed younger than that comes back empty (facts)
@@ -99,9 +100,9 @@ class RabbitMQSite(Site):
 
         A declaration counts only what no consumer has.
         """
-        if self.broker.management_url is None:
+        if not isinstance(self.broker, RabbitMQ):
             return super().settled(queue)
-        return f"{queue}\t0" in self.broker.ctl("list_queues", "name", "messages").splitlines()
+        return self.broker.depths().get(queue) == 0
 
     def drain(self, queue: str) -> list[Letter]:
         found: list[Letter] = []

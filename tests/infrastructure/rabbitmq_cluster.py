@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pika
 
-from tests.brokers._broker import OwnBroker
 from tests.brokers._process import BrokerFailed, free_ports, listening, wait_until
 from tests.brokers.rabbitmq import Member, RabbitMQ, installed
 from tests.faults.load import channel_on
@@ -65,7 +64,7 @@ class RabbitMQCluster(Cluster):
         first.ctl("add_user", WORKER, SECRET)
         first.ctl("set_permissions", WORKER, ".*", ".*", ".*")
 
-    def active(self) -> OwnBroker:
+    def active(self) -> RabbitMQ:
         for node in self.nodes:
             if node.state == "up" and node._usable():
                 return node
@@ -88,19 +87,19 @@ class RabbitMQCluster(Cluster):
 
     def rungs(self) -> dict[str, int]:
         """Count also what a rung has handed to its dead-lettering: nobody can take it."""
-        listed = self.active().ctl("list_queues", "name", "messages").splitlines()
-        counts = [line.split("\t") for line in listed if line.startswith("redeliver.retry.")]
-        return {name: int(count) for name, count in counts if not name.endswith(".young")}
+        depths = self.active().depths().items()
+        rungs = [(name, count) for name, count in depths if name.startswith("redeliver.retry.")]
+        return {name: count for name, count in rungs if not name.endswith(".young")}
 
     def part(self, node: RabbitMQ) -> None:
         """Cut a node off from the others: it says another cookie to them than they expect."""
         others = self._others(node)
-        node.ctl("eval", f"[begin erlang:set_cookie(N, wrong), erlang:disconnect_node(N) end || N <- {others}].")
+        node.evaluate(f"[begin erlang:set_cookie(N, wrong), erlang:disconnect_node(N) end || N <- {others}].")
 
     def join(self, node: RabbitMQ) -> None:
         """Let a node that was cut off see the others again."""
         others, right = self._others(node), "erlang:set_cookie(N, erlang:get_cookie())"
-        node.ctl("eval", f"[begin {right}, net_kernel:connect_node(N) end || N <- {others}].")
+        node.evaluate(f"[begin {right}, net_kernel:connect_node(N) end || N <- {others}].")
 
     def _others(self, node: RabbitMQ) -> str:
         """Return the other nodes as an Erlang list."""

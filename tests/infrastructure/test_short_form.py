@@ -16,7 +16,7 @@ from tests.infrastructure.table import markdown, verdicts
 @pytest.mark.timeout(600)  # a machine with much beside it
 @pytest.mark.parametrize(
     ("name", "faults"),
-    [("rabbitmq43", ["kill", "partition"]), ("artemis-shared-store", ["kill"]), ("activemq63", ["kill"])],
+    [("rabbitmq43", ["kill"]), ("artemis-shared-store", ["kill"]), ("activemq63", ["kill"])],
 )
 def test_nothing_is_lost_and_consuming_goes_on(
     name: str, faults: list[str], tmp_path_factory: pytest.TempPathFactory

@@ -411,7 +411,7 @@ def together(data: bytes) -> tuple[list[dict[str, Any]], list[BadLine], int]:
     return rows, [bad for part in found for bad in part.bad], sum(part.others for part in found)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(st.lists(mutated(), min_size=1, max_size=4))
 @example([line(1)[:-1], b"{}\n"])
 @example([line(1)[:-2] + b',"more":\n', b"{}}\n", line(2)])
@@ -425,7 +425,7 @@ def test_a_block_that_is_read_as_a_whole_holds_what_its_lines_hold_one_by_one(mu
         assert taken.attempts.to_pylist() == (wanted.attempts.to_pylist() if wanted.attempts is not None else [])
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(mutated(), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_where_a_block_is_cut_in_halves_nothing_is_lost_or_doubled(mutations: list[bytes], random: Any) -> None:
     all_lines = [*lines(range(150)), *mutations]

@@ -30,7 +30,7 @@ from tests.pipeline.s3_server import BUCKET, KEY, SECRET, Fault, Proxy, config, 
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEAD = r"events/_head\.json"
-RACERS, ROUNDS = 5, 8
+RACERS, ROUNDS = 5, 5
 
 
 @pytest.fixture(scope="module")

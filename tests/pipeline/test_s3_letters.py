@@ -197,7 +197,7 @@ def each_lake(place: str, steps: range) -> Iterator[tuple[int, Lake]]:
     assert len(steps) == 1, "it was killed each time"
 
 
-@ways(7)
+@ways(17)
 def test_a_drain_that_is_killed_leaves_its_letters_in_the_table_or_staged_and_the_next_one_completes_it(
     way: Way, steps: range, place: str
 ) -> None:
@@ -222,7 +222,7 @@ def test_a_drain_that_is_killed_leaves_its_letters_in_the_table_or_staged_and_th
         assert (outcomes[0], outcomes[-1]) == (False, True)
 
 
-@ways(7)
+@ways(17)
 def test_forgetting_that_is_killed_leaves_all_bodies_or_none_and_the_next_one_removes_them_from_the_bucket(
     way: Way, steps: range, place: str
 ) -> None:
@@ -245,7 +245,7 @@ def test_forgetting_that_is_killed_leaves_all_bodies_or_none_and_the_next_one_re
         assert outcomes == {0, 2}
 
 
-@ways(7)
+@ways(17)
 def test_optimize_that_is_killed_leaves_every_letter_in_the_bucket_once(way: Way, steps: range, place: str) -> None:
     expected = [b"0", b"1"]
     outcomes: set[bool] = set()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests 20 000 histories in which things go wrong; whichever is bad is told as a story.
 
-`make test` runs the first half of them, `make test-all` the second, and `make prove` a million.
+`make test` runs the first four thousand of them, `make test-all` the others, and `make prove` a million.
 """
 
 import os

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tests.brokers import Broker, broker
 from tests.brokers._process import free_ports
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.tls.certificates import STORE_PASSWORD, Authority, Certificate
 
 VERSIONS = {"rabbitmq": "4.3", "activemq": "6.3", "artemis": "2.44"}
@@ -41,6 +42,7 @@ def open_tls_broker(kind: str, authority: Authority, server: Certificate) -> Tls
 
 def _rabbitmq(authority: Authority, server: Certificate, port: int, strict_port: int) -> Broker:
     one = broker("rabbitmq", version=VERSIONS["rabbitmq"])
+    assert isinstance(one, RabbitMQ)
     try:
         for number, more in ((port, ""), (strict_port, ", {verify, verify_peer}, {fail_if_no_peer_cert, true}")):
             files = {"cacertfile": authority.cert, "certfile": server.cert, "keyfile": server.key}
@@ -48,7 +50,7 @@ def _rabbitmq(authority: Authority, server: Certificate, port: int, strict_port:
             for path in files.values():
                 (one.data / path.name).write_bytes(path.read_bytes())
             listener = f'{{"127.0.0.1", {number}}}'
-            one.ctl("eval", f"rabbit_networking:start_ssl_listener({listener}, [{pems}{more}], 2).")
+            one.evaluate(f"rabbit_networking:start_ssl_listener({listener}, [{pems}{more}], 2).")
     except BaseException:
         one.stop()
         raise

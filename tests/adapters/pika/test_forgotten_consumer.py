@@ -11,6 +11,7 @@ import pytest
 from redeliver_mw import App, Delivery
 from redeliver_pika import consumer
 from tests.brokers import Broker
+from tests.brokers.rabbitmq import RabbitMQ
 
 from .test_adapter import queue_on
 
@@ -25,7 +26,7 @@ FORGET = """
 
 @pytest.mark.broker
 def test_a_consumer_that_the_broker_has_forgotten_subscribes_again(
-    rabbitmq310: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rabbitmq310: RabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consumer, "LOOK_EVERY", 0.2)
     app, handled = consuming(rabbitmq310)
@@ -33,7 +34,7 @@ def test_a_consumer_that_the_broker_has_forgotten_subscribes_again(
         channel.basic_publish("", NAME, b"before")
         assert handled.get(timeout=20) == "before"
         assert channel.queue_declare(NAME, passive=True).method.consumer_count == 1
-        rabbitmq310.ctl("eval", FORGET % NAME)
+        rabbitmq310.evaluate(FORGET % NAME)
         channel.basic_publish("", NAME, b"after")
         assert handled.get(timeout=20) == "after"
     assert "does not know the consumer" in caplog.text
@@ -41,7 +42,7 @@ def test_a_consumer_that_the_broker_has_forgotten_subscribes_again(
 
 @pytest.mark.broker
 def test_a_consumer_that_waits_for_long_subscribes_once(
-    rabbitmq310: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rabbitmq310: RabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consumer, "LOOK_EVERY", 0.05)
     app, handled = consuming(rabbitmq310)
