@@ -319,7 +319,7 @@ LONG = [
         "pipeline/test_s3_letters.py",
         "*",
         r"killed at each step",
-        "it starts a process for each request of a run; every seventeenth step stays, in this process, and one real kill",
+        "it starts a process for each request of a run; each seventeenth stays, in this process, and one real kill",
     ),
     LongTest(
         "pipeline/test_s3_drivers.py",
