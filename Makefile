@@ -22,10 +22,9 @@ STAGES := $(or $(PYTHON),python3) .ci/stages
 READY := $(VENV)/.ready
 FRAMEWORKS := .bench/venv
 LETTER_CLIENTS := .frameworks/venv
-# Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own, which take their
-# processor time also while nobody uses them.
+# Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-WORKERS ?= 3
+WORKERS ?= 4
 SECONDS ?= 60
 
 # uv knows none of pip's settings: hand on those that decide whether an index can be reached. Certificates are
@@ -108,6 +107,7 @@ unit-fast: $(READY) ## the unit tests without those of whole files that take man
 	$(PYTEST) $(SPREAD) -m "not broker and not spark and not long and not slow"
 
 SPARK_TESTS := tests/pipeline tests/test_start.py
+spark-tests: WORKERS = 3
 spark-tests: $(READY) ## the tests of the pipeline on Spark, also between brokers and Spark; they need Java 17 or 21
 	$(PYTEST) $(SPREAD) -m "spark and not long" $(SPARK_TESTS)
 
