@@ -32,16 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """Yield a session on two cores of this machine.
 
-    The session's plans are interpreted and not planned anew at work, because compiling each of them takes a third of
-    the time of tests with few rows, and planning between its stages another third. Tests that start a process of their
-    own, as the quarter and the start's last page do, have Spark as it comes.
+    The session's plans are interpreted, because compiling each of them takes a third of the time of tests with few
+    rows. Tests that start a process of their own, as the quarter and the start's last page do, have Spark as it comes.
     """
-    for_few_rows = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-    }
-    started = session("local[2]", for_few_rows)
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    started = session("local[2]", interpreted)
     yield started
     started.stop()
 
