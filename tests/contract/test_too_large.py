@@ -15,6 +15,7 @@ from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.testing.contract.handlers import fail_if
 from tests.brokers import Broker
 from tests.brokers.rabbitmq import RabbitMQ
+from tests.brokers.skips import only_if
 from tests.contract.broker_world import BrokerWorld
 from tests.contract.pika_world import PikaWorld, Pool
 from tests.contract.rabbit_proton_world import RabbitProtonWorld
@@ -48,6 +49,7 @@ def proton_world(broker: Broker) -> Iterator[RabbitProtonWorld]:
 @contextmanager
 def allowing(broker: Broker, size: int) -> Iterator[None]:
     """Let new connections send messages of so many bytes, until the block ends."""
+    only_if(isinstance(broker, RabbitMQ), "configure")
     assert isinstance(broker, RabbitMQ)
     ours = f"application:set_env(rabbit, max_message_size, {size}), persistent_term:put(max_message_size, {size})."
     most = broker.evaluate("{ok, N} = application:get_env(rabbit, max_message_size), N.")

@@ -12,6 +12,7 @@ from redeliver_mw import App, Delivery
 from redeliver_pika import consumer
 from tests.brokers import Broker
 from tests.brokers.rabbitmq import RabbitMQ
+from tests.brokers.skips import only_if
 
 from .test_adapter import queue_on
 
@@ -28,6 +29,7 @@ FORGET = """
 def test_a_consumer_that_the_broker_has_forgotten_subscribes_again(
     rabbitmq310: RabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    only_if(rabbitmq310.can_restart, "command")
     monkeypatch.setattr(consumer, "LOOK_EVERY", 0.2)
     app, handled = consuming(rabbitmq310)
     with queue_on(rabbitmq310, NAME, "quorum") as channel, app:
@@ -42,7 +44,7 @@ def test_a_consumer_that_the_broker_has_forgotten_subscribes_again(
 
 @pytest.mark.broker
 def test_a_consumer_that_waits_for_long_subscribes_once(
-    rabbitmq310: RabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rabbitmq310: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consumer, "LOOK_EVERY", 0.05)
     app, handled = consuming(rabbitmq310)
