@@ -85,12 +85,18 @@ class Bench:
         return met[1]
 
     def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
-        """Return what became of the one message that was in `queue`, asked by another consumer."""
+        """Return what became of the one message that was in `queue`, asked by another consumer.
+
+        It asks over one link for each queue: a link that stopped waiting keeps its credit, and would take a late
+        message away from the next one.
+        """
+        link = self.link(queue, self._other)
+        dead_link = self.link(dead, self._other) if dead else None
         nothing = 0
         while nothing < 3:  # a moment lies between leaving one queue and reaching another
-            if (met := self.met(self.link(queue, self._other), QUIET)) is not None:
+            if (met := self.met(link, QUIET)) is not None:
                 return "back, counted" if met[0].delivery_count else "back"
-            if dead and self.met(self.link(dead, self._other), QUIET) is not None:
+            if dead_link is not None and self.met(dead_link, QUIET) is not None:
                 return "dead-letter queue"
             nothing += self.is_empty(queue)
         return "gone" if accepted else "destroyed"
