@@ -26,7 +26,10 @@ from .permissions import Permission
 from .problems import ApiError
 
 Plan = Callable[["Resources", Store, Selection, OperationPlanned, str], Operation]
-Run = Callable[["Resources", Store, Operation, str | None, "RunSignals"], object]
+Run = Callable[[Store, "RunSignals"], object]
+Prepare = Callable[["Resources", Operation, str | None], Run]
+"""Returns what runs an operation, perhaps on a named broker. It raises ApiError if the request cannot be meant so,
+before anything runs."""
 
 
 class Resources(Protocol):
@@ -59,7 +62,7 @@ class OperationKind:
 
     permission: Permission
     plan: Plan | None = None
-    run: Run | None = None
+    prepare: Prepare | None = None
     state: Any = "waiting"
 
 
@@ -116,21 +119,17 @@ def _edit(wished: EditWished, selection: Selection) -> LetterEdit:
     return LetterEdit(wished.id, wished.digest, body, dict(wished.headers))
 
 
-def _run_replay(server: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals) -> None:
+def _prepare_replay(server: Resources, operation: Operation, broker: str | None) -> Run:
     url = server.brokers[broker_named(server, broker)]
     wanted = str(operation.options.get("transform") or "")
     transform = _named(server.transforms, wanted, "transform", "operation") if wanted else None
-    done = run_replay(
-        store,
-        operation.operation_id,
-        url,
-        transform=transform,
-        stop=signals.stop,
-        progress=signals.progress,
-        who=signals.who,
-    )
-    if done.error is not None:
-        raise done.error
+
+    def run(store: Store, signals: RunSignals) -> None:
+        done = run_replay(store, operation.operation_id, url, transform=transform, **_common(signals))
+        if done.error is not None:
+            raise done.error
+
+    return run
 
 
 def broker_named(server: Resources, name: str | None) -> str:
@@ -155,9 +154,7 @@ def _named(known: Mapping[str, Any], name: str, noun: str, where: str) -> Any:
 # -- collect ----------------------------------------------------------------------------------------
 
 
-def _run_collect(
-    server: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals
-) -> None:
+def _prepare_collect(server: Resources, operation: Operation, broker: str | None) -> Run:
     own = str(operation.options.get("broker") or "")
     if own and broker and own != broker:
         raise ApiError(
@@ -169,13 +166,16 @@ def _run_collect(
         )
     url = server.brokers[broker_named(server, own or broker)]
 
-    def tell(queue: str, taken: int, of: int | None) -> None:
-        signals.progress(taken, of or 0)
+    def run(store: Store, signals: RunSignals) -> None:
+        def tell(queue: str, taken: int, of: int | None) -> None:
+            signals.progress(taken, of or 0)
 
-    try:
-        run_collect(store, operation.operation_id, url, stop=signals.stop, progress=tell, who=signals.who)
-    except DestinationMissing as error:  # which the request has named
-        raise ApiError(404, error.what, where="body queues", cure=error.cure, code=error.code) from None
+        try:
+            run_collect(store, operation.operation_id, url, stop=signals.stop, progress=tell, who=signals.who)
+        except DestinationMissing as error:  # which the request has named
+            raise ApiError(404, error.what, where="body queues", cure=error.cure, code=error.code) from None
+
+    return run
 
 
 # -- the other kinds --------------------------------------------------------------------------------
@@ -185,23 +185,23 @@ def _plan_archive(_: Resources, store: Store, selection: Selection, asked: Opera
     return plan_archive(store, selection, who=who)
 
 
-def _run_archive(_: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals) -> object:
-    return run_archive(store, operation.operation_id, **_common(signals))
+def _prepare_archive(_: Resources, operation: Operation, broker: str | None) -> Run:
+    return lambda store, signals: run_archive(store, operation.operation_id, **_common(signals))
 
 
 def _plan_restore(_: Resources, store: Store, selection: Selection, asked: OperationPlanned, who: str) -> Operation:
     return plan_restore(store, selection, who=who)
 
 
-def _run_restore(_: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals) -> object:
-    return run_restore(store, operation.operation_id, **_common(signals))
+def _prepare_restore(_: Resources, operation: Operation, broker: str | None) -> Run:
+    return lambda store, signals: run_restore(store, operation.operation_id, **_common(signals))
 
 
 def _plan_discard(_: Resources, store: Store, selection: Selection, asked: OperationPlanned, who: str) -> Operation:
     return plan_discard(store, selection, file=None, who=who)  # the letters stay in the store, as discarded
 
 
-def _run_discard(_: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals) -> object:
+def _prepare_discard(_: Resources, operation: Operation, broker: str | None) -> Run:
     if operation.options.get("file") is not None:
         raise ApiError(
             409,
@@ -209,7 +209,7 @@ def _run_discard(_: Resources, store: Store, operation: Operation, broker: str |
             cure="Resume it where it was planned, with `redeliver dead discard --resume ID`",
             code="api-file",
         )
-    return run_discard(store, operation.operation_id, **_common(signals))
+    return lambda store, signals: run_discard(store, operation.operation_id, **_common(signals))
 
 
 def _plan_expire(_: Resources, store: Store, selection: Selection, asked: OperationPlanned, who: str) -> Operation:
@@ -226,8 +226,8 @@ def _plan_expire(_: Resources, store: Store, selection: Selection, asked: Operat
     )
 
 
-def _run_expire(_: Resources, store: Store, operation: Operation, broker: str | None, signals: RunSignals) -> object:
-    return run_expire(store, operation.operation_id, **_common(signals))
+def _prepare_expire(_: Resources, operation: Operation, broker: str | None) -> Run:
+    return lambda store, signals: run_expire(store, operation.operation_id, **_common(signals))
 
 
 def _common(signals: RunSignals) -> dict[str, Any]:
@@ -236,12 +236,14 @@ def _common(signals: RunSignals) -> dict[str, Any]:
 
 KINDS: Final[Mapping[str, OperationKind]] = MappingProxyType(
     {
-        "collect": OperationKind(permission="letters:collect", run=_run_collect),
-        "replay": OperationKind(permission="letters:replay", plan=_plan_replay, run=_run_replay),
-        "archive": OperationKind(permission="letters:archive", plan=_plan_archive, run=_run_archive),
-        "restore": OperationKind(permission="letters:archive", plan=_plan_restore, run=_run_restore, state=None),
-        "discard": OperationKind(permission="letters:discard", plan=_plan_discard, run=_run_discard),
-        "expire": OperationKind(permission="letters:expire", plan=_plan_expire, run=_run_expire, state=None),
+        "collect": OperationKind(permission="letters:collect", prepare=_prepare_collect),
+        "replay": OperationKind(permission="letters:replay", plan=_plan_replay, prepare=_prepare_replay),
+        "archive": OperationKind(permission="letters:archive", plan=_plan_archive, prepare=_prepare_archive),
+        "restore": OperationKind(
+            permission="letters:archive", plan=_plan_restore, prepare=_prepare_restore, state=None
+        ),
+        "discard": OperationKind(permission="letters:discard", plan=_plan_discard, prepare=_prepare_discard),
+        "expire": OperationKind(permission="letters:expire", plan=_plan_expire, prepare=_prepare_expire, state=None),
     }
 )
 _OTHER: Final = OperationKind(permission="apps:control")

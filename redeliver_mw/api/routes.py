@@ -96,7 +96,7 @@ from .answers import (
     selection_of,
     selection_of_query,
 )
-from .kinds import Resources, Run, RunSignals, broker_named, kind_of
+from .kinds import Prepare, Resources, RunSignals, broker_named, kind_of
 from .lines import LineStream
 from .permissions import Permission, least_role, may
 from .problems import ApiError
@@ -333,39 +333,39 @@ def _run(call: Call) -> OperationInFull:
     call.need(kind.permission)
     if found.kind == "replay" and found.options.get("edit") is not None:
         call.need("letters:edit")
-    if kind.run is None:
+    if kind.prepare is None:
         raise ApiError(
             409,
             f"an operation of the kind {found.kind} cannot be run here",
             cure="Run it where it was begun",
             code="api-kind",
         )
-    return _started(call, found, kind.run, asked.broker)
+    return _started(call, found, kind.prepare, asked.broker)
 
 
 def _collect(call: Call) -> OperationInFull:
     asked: CollectWished = call.body
     kind, broker = kind_of(COLLECT), broker_named(call.server, asked.broker)
-    assert kind.run is not None
+    assert kind.prepare is not None
     planned = plan_collect(
         call.store, asked.queues, limit=asked.limit, follow=asked.follow, broker=broker, who=call.who
     )
     try:
-        return _started(call, planned, kind.run, broker)
+        return _started(call, planned, kind.prepare, broker)
     except ApiError as error:
         if error.code == "api-busy":  # nobody would run it later
             cancel_operation(call.store, planned.operation_id)
         raise
 
 
-def _started(call: Call, operation: Operation, run: Run, broker: str | None) -> OperationInFull:
+def _started(call: Call, operation: Operation, prepare: Prepare, broker: str | None) -> OperationInFull:
     require_open(operation, call.store)
-    server, name = call.server, call.who
+    run, name = prepare(call.server, operation, broker), call.who
 
     def work(store: Store, stop: threading.Event, news: Callable[[], None]) -> None:
-        run(server, store, operation, broker, RunSignals(name, stop, lambda done, total: news()))
+        run(store, RunSignals(name, stop, lambda done, total: news()))
 
-    server.runs.start(operation, work, lasting=bool(operation.options.get("follow")))
+    call.server.runs.start(operation, work, lasting=bool(operation.options.get("follow")))
     return _in_full(call, find_operation(call.store, operation.operation_id))
 
 
