@@ -17,6 +17,7 @@ from unittest import mock
 if TYPE_CHECKING:
     from proton.utils import BlockingConnection
 
+ANSWERED = 30.0  # seconds for the answer to a management call
 _making = threading.Lock()
 
 
@@ -37,7 +38,7 @@ def plain_connection(url: str, **options: Any) -> BlockingConnection:
 
 def server_version(host: str, port: int, user: str, password: str) -> str:
     """Return the version that the server reports, as in "2.44.0". Raises ConnectionError with the cause in words."""
-    with _connection(host, port, user, password, 10) as connection:
+    with connection_to(host, port, user, password) as connection:
         properties: Any = connection.conn.remote_properties  # None only once closed
     return str({str(name): value for name, value in (properties or {}).items()}.get("version", "unknown"))
 
@@ -45,7 +46,7 @@ def server_version(host: str, port: int, user: str, password: str) -> str:
 def serves(host: str, port: int, user: str, password: str) -> bool:
     """Return whether the server lets us in."""
     try:
-        with _connection(host, port, user, password, 5):
+        with connection_to(host, port, user, password, 5):
             return True
     except ConnectionError:
         return False
@@ -54,28 +55,46 @@ def serves(host: str, port: int, user: str, password: str) -> bool:
 def manage(
     host: str, port: int, user: str, password: str, resource: str, name: str, parameters: Sequence[str] = ()
 ) -> Any:
-    """Make one management call of Artemis: an operation if `parameters` or a trailing `()`, else an attribute.
+    """Make one management call of Artemis, on a connection of its own, and return its answer as `Management.ask` does.
 
-    Raises ValueError with the broker's words if the broker says no; ConnectionError.
+    Raises as `Management.ask`, and ConnectionError.
     """
-    from proton import Message
+    with connection_to(host, port, user, password) as connection:
+        return Management(connection).ask(resource, name, parameters)
 
-    operation = bool(parameters) or name.endswith("()")
-    asked = {
-        "_AMQ_ResourceName": resource,
-        "_AMQ_OperationName" if operation else "_AMQ_Attribute": name.removesuffix("()"),
-    }
-    with _connection(host, port, user, password, 10) as connection:
-        receiver = connection.create_receiver(None, dynamic=True, credit=1)
-        sender = connection.create_sender("activemq.management")
+
+class Management:
+    """Makes management calls of Artemis on one connection."""
+
+    def __init__(self, connection: BlockingConnection) -> None:
+        self._receiver = connection.create_receiver(None, dynamic=True, credit=1)
+        self._sender = connection.create_sender("activemq.management")
+
+    def ask(self, resource: str, name: str, parameters: Sequence[str] = ()) -> Any:
+        """Make a call: an operation if there are `parameters` or a trailing `()`, else the reading of an attribute.
+
+        Raises ValueError with the broker's words if the broker says no; what proton raises.
+        """
+        from proton import Message
+
+        operation = bool(parameters) or name.endswith("()")
+        asked = {
+            "_AMQ_ResourceName": resource,
+            "_AMQ_OperationName" if operation else "_AMQ_Attribute": name.removesuffix("()"),
+        }
         body = json.dumps([_value(parameter) for parameter in parameters])
-        sender.send(Message(body=body, reply_to=receiver.link.remote_source.address, properties=asked))
-        answer: Any = receiver.receive(timeout=10)
-        receiver.accept()
-    value = (json.loads(answer.body) if answer.body else None) or [None]
-    if not answer.properties.get("_AMQ_OperationSucceeded"):
-        raise ValueError(str(value[0] if isinstance(value, list) else value))
-    return value[0] if isinstance(value, list) else value
+        self._sender.send(Message(body=body, reply_to=self._receiver.link.remote_source.address, properties=asked))
+        answer: Any = self._receiver.receive(timeout=ANSWERED)
+        self._receiver.accept()
+        value = (json.loads(answer.body) if answer.body else None) or [None]
+        if not answer.properties.get("_AMQ_OperationSucceeded"):
+            raise ValueError(str(value[0] if isinstance(value, list) else value))
+        return value[0] if isinstance(value, list) else value
+
+    def make_queue(self, queue: str, address: str | None = None, routing: str = "ANYCAST") -> None:
+        """Make a durable queue, at the address of its name if no other is given, unless it is there already."""
+        wanted = {"name": queue, "address": address or queue, "routing-type": routing, "durable": True}
+        self.ask("broker", "createQueue", [json.dumps(wanted), "true"])
 
 
 def _value(word: str) -> Any:
@@ -88,7 +107,10 @@ def _value(word: str) -> Any:
 
 
 @contextmanager
-def _connection(host: str, port: int, user: str, password: str, seconds: float) -> Iterator[BlockingConnection]:
+def connection_to(
+    host: str, port: int, user: str, password: str, seconds: float = 10.0
+) -> Iterator[BlockingConnection]:
+    """Connect, and close the connection in the end. What proton or the system raises becomes a ConnectionError."""
     from proton import ProtonException
 
     connection = None

@@ -142,6 +142,14 @@ class Artemis(OwnBroker):
         main = ["org.apache.activemq.artemis.cli.Artemis", "run"]
         self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered, writes=writes), *given, *opened, *main]
 
+    def make_queue(self, queue: str) -> None:
+        """Make a durable anycast queue at the address of its name, unless it is there already. Raises BrokerFailed."""
+        try:
+            with _amqp10.connection_to(self.host, self.port, self.user, self.password) as connection:
+                _amqp10.Management(connection).make_queue(queue)
+        except (ConnectionError, ValueError) as error:
+            raise BrokerFailed(f"Artemis, asked to make queue {queue}: {error}") from error
+
     def ctl(self, *words: str) -> str:
         """Make a management call.
 

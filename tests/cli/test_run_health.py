@@ -116,24 +116,29 @@ def test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_read
 
 @pytest.mark.broker
 def test_a_password_that_was_changed_is_reported_as_such_and_never_shown(
-    tmp_path: Path, port: int, rabbitmq43: Broker
+    tmp_path: Path, port: int, rabbitmq43: RabbitMQ
 ) -> None:
     only_if(rabbitmq43.can_restart, "command")
     queue, user = f"health-{uuid.uuid4().hex[:8]}", f"user-{uuid.uuid4().hex[:8]}"
-    rabbitmq43.ctl("add_user", user, "hunter2secret")
-    rabbitmq43.ctl("set_permissions", user, ".*", ".*", ".*")
+    users, by, all_names = "rabbit_auth_backend_internal", '<<"tests">>', '<<".*">>'
+    rabbitmq43.evaluate(
+        f'{users}:add_user(<<"{user}">>, <<"hunter2secret">>, {by}), '
+        f'{users}:set_permissions(<<"{user}">>, <<"/">>, {all_names}, {all_names}, {all_names}, {by}).'
+    )
     declare(rabbitmq43, queue)
     url = f"rabbitmq://{user}:hunter2secret@{rabbitmq43.host}:{rabbitmq43.port}/"
     consumer_of(tmp_path, url, queue)
     with Running(tmp_path, "run", "shop:app", "--health", f"127.0.0.1:{port}") as running:
         eventually(port, is_ready)
-        rabbitmq43.ctl("change_password", user, "another")
-        rabbitmq43.ctl("close_all_user_connections", user, "maintenance")
+        rabbitmq43.evaluate(
+            f'{users}:change_password(<<"{user}">>, <<"another">>, {by}), '
+            f'rabbit_networking:close_all_user_connections(<<"{user}">>, <<"maintenance">>).'
+        )
         refused = eventually(port, lambda answer: "refuses this user or password" in answer.whys)
         assert "connection consume" in refused.whys
         assert "connection publish" in refused.whys
         assert running.saw(r"(?i)warning.*cannot connect \(consume\): the broker refuses this user or password")
-        rabbitmq43.ctl("change_password", user, "hunter2secret")
+        rabbitmq43.evaluate(f'{users}:change_password(<<"{user}">>, <<"hunter2secret">>, {by}).')
         eventually(port, is_ready)
         running.signal()
         assert running.wait(60) == 0
@@ -175,7 +180,7 @@ def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int
         assert running.saw("begun")
         eventually(port, is_ready)
         try:
-            rabbitmq43.ctl("set_disk_free_limit", "1000000GB")
+            rabbitmq43.evaluate('rabbit_disk_monitor:set_disk_free_limit("1000000GB").')
             deadline = time.monotonic() + 30
             while "resource_limit" not in rabbitmq43.evaluate("rabbit_alarm:get_alarms()."):
                 assert time.monotonic() < deadline
@@ -183,7 +188,7 @@ def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int
             blocked = eventually(port, lambda answer: "blocked: " in answer.whys)
             assert "connection publish: blocked: the broker blocks publishing: low on disk" in blocked.whys
         finally:
-            rabbitmq43.ctl("set_disk_free_limit", "50MB")
+            rabbitmq43.evaluate('rabbit_disk_monitor:set_disk_free_limit("50MB").')
         eventually(port, is_ready)
         running.signal()
         assert running.wait(40) == 0

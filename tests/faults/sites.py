@@ -11,15 +11,16 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import pika
 import proton
 from proton.utils import BlockingConnection
 
-from tests.adapters.proton.dropins import connect, make
+from tests.adapters.proton.dropins import connect
 from tests.adapters.stomp.plain import Plain, Seen
 from tests.brokers import Broker, _amqp10
+from tests.brokers.artemis import Artemis
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.faults.load import channel_on
 
@@ -165,8 +166,9 @@ class ArtemisSite(Site):
     """Works over proton's blocking client; management counts what is in flight or scheduled, too."""
 
     def prepare(self, queue: str, bodies: Sequence[str], *, mature: bool = False) -> None:
+        artemis = cast(Artemis, self.broker)
         for name in (queue, f"DLQ.{queue}"):
-            make(self.broker, name)
+            artemis.make_queue(name)
             self.drain(name)
         with self._client() as client:
             sender = client.create_sender(queue)

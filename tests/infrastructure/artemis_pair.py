@@ -7,8 +7,6 @@ from __future__ import annotations
 import secrets
 from typing import Literal
 
-from tests.adapters.proton.dropins import make
-from tests.brokers._broker import OwnBroker
 from tests.brokers._process import BrokerFailed, free_ports
 from tests.brokers.artemis import Artemis
 from tests.faults.proxy import Proxy
@@ -82,14 +80,14 @@ class ArtemisPair(Cluster):
             for name, text in (("users.properties", users), ("roles.properties", roles)):
                 (node.data / name).write_text(text)
 
-    def active(self) -> OwnBroker:
+    def active(self) -> Artemis:
         for node in self.nodes:
             if node.state == "up" and node._usable():
                 return node
         raise BrokerFailed(f"{self.name}: neither is active")
 
     def declare(self, queue: str, kind: str) -> None:
-        make(self.active(), queue)
+        self.active().make_queue(queue)
 
     def delete(self, queue: str) -> None:
         self.active().ctl("broker", "destroyQueue", queue, "true")

@@ -117,7 +117,7 @@ def channel_on(broker: Broker, prefetch: int = 50, **more: Any) -> Iterator[Bloc
             connection.close()
 
 
-def until(connection: pika.BlockingConnection, done: Callable[[], bool], timeout: float = 20.0) -> None:
+def until(connection: pika.BlockingConnection, done: Callable[[], bool], timeout: float = 60.0) -> None:
     """Turn the user's own loop on a BlockingConnection until `done()` is true."""
     deadline = time.monotonic() + timeout
     while not done():

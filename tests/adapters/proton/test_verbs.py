@@ -27,7 +27,7 @@ from tests.faults.proxy import Proxy
 pytestmark = pytest.mark.broker
 
 FIXTURES = {"2.44": "artemis244"}  # 2.40 is tried by hand
-PATIENCE = 10.0  # seconds for what comes
+PATIENCE = 30.0  # seconds for what comes
 QUIET = 0.1  # seconds in which a message comes that lies there
 DELAY = 1.5  # seconds from now, most of which preparations take
 

@@ -26,7 +26,7 @@ from tests.faults.proxy import Proxy
 pytestmark = pytest.mark.broker
 
 FIXTURES = {"4.3": "rabbitmq43"}
-PATIENCE = 10.0  # seconds for what comes
+PATIENCE = 30.0  # seconds for what comes
 QUIET = 0.2  # seconds in which a message comes that lies there
 DELAY = 1.0
 D = proton.Delivery

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
-from tests.adapters.proton.dropins import Consumer, Queues, drive, make, unsettled
+from tests.adapters.proton.dropins import Consumer, Queues, drive, unsettled
 from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
@@ -118,7 +118,7 @@ def test_a_retry_copy_reaches_its_own_subscription_only(artemis: Broker) -> None
     q = Queues(artemis)
     topic = f"prices.{q.name}"
     for name in ("audit", "stock"):
-        make(artemis, f"{name}.{q.name}", topic, "MULTICAST")
+        q.make(f"{name}.{q.name}", topic, "MULTICAST")
 
     def act(event: Any) -> None:
         if len(consumer.counts[event.message.body]) < 2:

@@ -109,7 +109,7 @@ def consuming(
             conn.disconnect(receipt="bye")
 
 
-def until(done: Callable[[], Any], timeout: float = 20.0) -> None:
+def until(done: Callable[[], Any], timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline, "it took too long"

@@ -143,7 +143,7 @@ class Statistics:
 
     def _open(self) -> None:
         b: Any = self._broker
-        self._connection = plain_connection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
+        self._connection = plain_connection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=30)
         self._sender = self._connection.create_sender(None)
         self._receiver = self._connection.create_receiver(None, dynamic=True, credit=10)
         self._address = self._receiver.link.remote_source.address
