@@ -99,9 +99,8 @@ collected: $(READY) ## every test can be imported; it also compiles them
 java-archive: $(READY) ## the classes that Spark loads, in a file from which Java starts in half the time; tests alone use it
 	$(VENV)/bin/python -m tests.java_archives
 
-# They give way to tests on brokers beside them, in which answers are due at a time.
 unit: $(READY) ## the tests that need no real broker and no Spark
-	nice -n 5 $(PYTEST) $(SPREAD) -m "not broker and not spark and not long"
+	$(PYTEST) $(SPREAD) -m "not broker and not spark and not long"
 
 unit-fast: $(READY) ## the unit tests without those of whole files that take many seconds
 	$(PYTEST) $(SPREAD) -m "not broker and not spark and not long and not slow"
