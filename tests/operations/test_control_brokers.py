@@ -43,7 +43,7 @@ def test_a_running_app_obeys_and_loses_nothing(
     failing = threading.Event()
     app = App(
         broker.url,
-        policy=RedeliveryPolicy(5, 0.5),
+        policy=RedeliveryPolicy(5, 2.0),
         breaker=True,
         app_name="shop",
         operations=f"sqlite:///{tmp_path}/store.db",
@@ -61,7 +61,7 @@ def test_a_running_app_obeys_and_loses_nothing(
         return found
 
     def soon(what: Callable[[], bool]) -> None:
-        assert eventually(what), (source(), runs)
+        assert eventually(what), (source(), runs, depth(broker, queue))
 
     with app, connect(broker.url) as session:
 
