@@ -11,7 +11,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import pika
 import proton
@@ -20,7 +20,6 @@ from proton.utils import BlockingConnection
 from tests.adapters.proton.dropins import connect
 from tests.adapters.stomp.plain import Plain, Seen
 from tests.brokers import Broker, _amqp10
-from tests.brokers.artemis import Artemis
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.faults.load import channel_on
 
@@ -166,9 +165,9 @@ class ArtemisSite(Site):
     """Works over proton's blocking client; management counts what is in flight or scheduled, too."""
 
     def prepare(self, queue: str, bodies: Sequence[str], *, mature: bool = False) -> None:
-        artemis = cast(Artemis, self.broker)
         for name in (queue, f"DLQ.{queue}"):
-            artemis.make_queue(name)
+            with self._client() as client:
+                _amqp10.Management(client).make_queue(name)
             self.drain(name)
         with self._client() as client:
             sender = client.create_sender(queue)
