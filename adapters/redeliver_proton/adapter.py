@@ -218,6 +218,7 @@ class ProtonAdapter:
             subscription,
             self._loop,
             self._dialect.delivery,
+            keeps_back=self._dialect.keeps_back,
             arrived=lambda batch: self._sink.arrived(batch),
             ready=self._sources.ready,
             gone=self._gone,

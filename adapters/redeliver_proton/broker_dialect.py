@@ -56,6 +56,7 @@ class BrokerDialect:
     encode: Callable[
         [Outgoing, float, DuplicateIdSalts], tuple[bytes, str]
     ]  # after so many seconds; and what a filter sees
+    keeps_back: bool  # a message may come with the next credit only, though the link was reported as drained
     where: Callable[[BrokerUrl], str]  # broker and virtual host, for logs and journal
     inspect: Callable[[LoopQuestions, InspectionRequest], Inspection]  # blocks; not on the loop's thread
     ledger_scope: Callable[[BrokerUrl, str], str]  # what a ledger is kept for; with the cluster's name, if it tells one

@@ -18,7 +18,7 @@ from redeliver_mw.adapter.kit.sources import next_generation
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton.brokers.artemis.capabilities import DELIVERY_TIME
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import ProtonLoop, StartedTimer
 from redeliver_proton.route import Route
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -39,6 +39,8 @@ class DelayedRelease:
 
 ConsumerSettlement = Settlement | DelayedRelease
 MARK = "x-opt-"  # what an annotation's name has to begin with
+QUIET = 0.05  # seconds without a message, after which a pause drains a link that keeps back
+FIRST_WAIT, LONGEST_WAIT = 0.1, 30.0  # seconds before a paused link asks for what is kept back: twice the last wait
 
 
 class Consumer(proton.Handler):
@@ -47,6 +49,11 @@ class Consumer(proton.Handler):
     The first link has credit for the whole window at once. Each later one begins with credit for one delivery and
     doubles it with each that arrives: if it is a message that makes the broker end the connection, as RabbitMQ 4.3.6
     does for one with a null annotation, the loss does not count for others that the connection would have held.
+
+    `keeps_back`: the broker may have taken messages for a link at the moment in which it reports the link as drained.
+    It sends them with the next credit only (see docs/artemis.md). There are at most as many as the credit that it has
+    returned. So a paused link gives that credit once more, releases what comes, and does so again until all of the
+    credit was used.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class Consumer(proton.Handler):
         loop: ProtonLoop,
         deliver: Callable[[Destination, int, int, bytes], Delivery],
         *,
+        keeps_back: bool,
         arrived: Callable[[Sequence[Delivery]], None],
         ready: Callable[[Consumer], None],
         gone: Callable[[Consumer, BaseException], None],
@@ -62,7 +70,7 @@ class Consumer(proton.Handler):
         self.subscription = subscription
         self.generation = 0
         self.was_ready = False
-        self._deliver = deliver
+        self._deliver, self._keeps_back = deliver, keeps_back
         self._loop, self._arrived, self._ready, self._gone = loop, arrived, ready, gone
         self._link: Any = None
         self._batch: list[Delivery] = []
@@ -73,6 +81,12 @@ class Consumer(proton.Handler):
         self._decided: list[tuple[proton.Delivery, ConsumerSettlement]] = []
         self._resting = False
         self._rested: Callable[[], None] | None = None  # called when the drain is over
+        self._kept_back = 0  # at most so many messages are kept back at the broker for this link, which is paused
+        self._half = False  # the beginning of a message is here, and its end is not
+        self._half_drained = False  # in the middle of a message, whose end is still to come
+        self._asking = False  # for what is kept back: all that comes is released
+        self._wait = FIRST_WAIT  # before the next question, in seconds
+        self._timer: StartedTimer | None = None  # to the drain, or to the next question
 
     def open(self, session: proton.Session, route: Route) -> None:
         """Open a new link, and with it a new generation."""
@@ -94,7 +108,8 @@ class Consumer(proton.Handler):
         Detaching gives back what is unsettled, uncounted: prefetched deliveries never count then (seen).
         """
         link, self._link = self._link, None
-        self._batch, self._open, self._decided = [], {}, []
+        self._batch, self._open, self._decided, self._half = [], {}, [], False
+        self._ask_no_more()
         self._at_rest()
         if link is not None and link.state & proton.Endpoint.LOCAL_ACTIVE:
             link.close()
@@ -105,24 +120,81 @@ class Consumer(proton.Handler):
         link = self._link
         if link is None or not self.was_ready or not link.credit:
             self._at_rest()
+        elif self._keeps_back:
+            self._drain_when_quiet()
         else:
             link.drain(0)
 
+    def _drain_when_quiet(self) -> None:
+        """Drain once nothing has come for a moment, because a drain between messages makes the broker keep some back.
+
+        Until then messages still come, at most as many as there is credit.
+        """
+        before = self._tag
+
+        def drain() -> None:
+            link = self._link
+            self._timer = None
+            if self._half or self._tag != before:
+                self._drain_when_quiet()
+            elif self._rested is not None:
+                link.drained()  # what an earlier pause got back does not count
+                link.drain(0)
+
+        self._start(QUIET, drain)
+
+    def _start(self, wait: float, then: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_later(wait, then)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
     def go_on(self) -> None:
         """Give credit again."""
-        self._resting = False
-        self._at_rest()
         link = self._link
+        at_rest = self._resting and not self._asking and self._rested is None
+        # After half a message the driver counts one credit that the broker does not.
+        out = 0 if link is None or at_rest else link.credit
+        self._resting = False
+        self._ask_no_more()
+        self._at_rest()
+        self._hand_over()  # what a question has brought
         if link is not None and link.state & proton.Endpoint.REMOTE_ACTIVE:
             self._owed = 0
             link.drain_mode = False
-            link.flow(max(0, self._window - len(self._open) - link.credit))
+            link.flow(max(0, self._window - len(self._open) - out))
+
+    def _drained(self, returned: int) -> None:
+        """Note that no credit is left, of which so much was returned, and ask later for what may be kept back."""
+        self._kept_back = returned
+        if self._asking:
+            self._asking = False
+            batch, self._batch = self._batch, []
+            for delivery in batch:
+                self.decide(delivery.tag, "released")
+            self.write()
+        self._at_rest()
+        if returned and self._keeps_back:
+            self._start(self._wait, self._ask)
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _at_rest(self) -> None:
         rested, self._rested = self._rested, None
         if rested is not None:
             self._hand_over()
             rested()
+
+    def _ask(self) -> None:
+        """Give one credit, and the next when it was used: more at once could be drained in the middle of the answer."""
+        self._timer, self._asking = None, True
+        self._link.drain(1)
+
+    def _ask_no_more(self) -> None:
+        self._stop_timer()
+        self._kept_back, self._half_drained, self._asking, self._wait = 0, False, False, FIRST_WAIT
 
     # -- the driver's events ----------------------------------------------------------------------
 
@@ -135,10 +207,18 @@ class Consumer(proton.Handler):
             self._ready(self)
 
     def on_link_flow(self, event: Any) -> None:
-        """Note that the broker has used up the credit, or given back what was left of it."""
-        if event.link == self._link and self._resting and not self._link.credit:
-            self._link.drained()
-            self._at_rest()
+        """Note that the broker has used up the credit, or returned what was left of it."""
+        link = self._link
+        if event.link != link or not self._resting:
+            return
+        if link.credit > self._half:  # half a message has its credit yet
+            return
+        returned = link.drained()
+        if self._half:  # Artemis keeps back the end of a large message as well, which a credit without a drain brings
+            self._half_drained, self._kept_back, link.drain_mode = True, returned, False
+            link.flow(1)
+        else:
+            self._drained(returned)
 
     def on_link_remote_close(self, event: Any) -> None:
         """End a consumer that was refused, lost its queue, or was thrown out: the broker has its deliveries again."""
@@ -152,7 +232,10 @@ class Consumer(proton.Handler):
     def on_delivery(self, event: Any) -> None:
         delivery = event.delivery
         link = self._link
-        if link is None or event.link != link or delivery.partial or not delivery.readable:
+        if link is None or event.link != link or not delivery.readable:
+            return
+        self._half = delivery.partial
+        if self._half:
             return
         if delivery.aborted:  # the broker took it back half-way
             delivery.settle()
@@ -160,15 +243,24 @@ class Consumer(proton.Handler):
             return
         raw = link.recv(delivery.pending)
         link.advance()
+        self._keep(delivery, bytes(raw or b""))
+        if self._half_drained:
+            self._half_drained = False
+            self._ask()
+        elif self._asking and self._kept_back > 1:
+            self._kept_back -= 1
+            link.drain(1)
+        elif self._asking or (self._resting and not link.credit):  # no flow comes when all of the credit was used
+            self._drained(0)
+
+    def _keep(self, delivery: proton.Delivery, message: bytes) -> None:
         self._tag = tag = self._tag + 1
         self._open[tag] = delivery
         batch = self._batch
-        batch.append(self._deliver(self.subscription.source, self.generation, tag, bytes(raw or b"")))
+        batch.append(self._deliver(self.subscription.source, self.generation, tag, message))
         if len(batch) == 1:  # one wake-up for all that this read brings
             self._loop.call(self._hand_over)
         self._widen()
-        if self._resting and not link.credit:  # no flow comes when all of the credit was used
-            self._at_rest()
 
     def _widen(self) -> None:
         """Double the window after a delivery, up to the subscription's."""
@@ -178,7 +270,7 @@ class Consumer(proton.Handler):
             self._link.flow(more)
 
     def _hand_over(self) -> None:
-        if self._batch:
+        if self._batch and not self._asking:
             batch, self._batch = self._batch, []
             self._arrived(batch)
 

@@ -40,6 +40,7 @@ RABBITMQ = BrokerDialect(
     hostname=lambda url, _host: f"vhost:{_vhost(url)}",
     delivery=delivery_of,
     encode=encoded,
+    keeps_back=False,
     where=_where,
     inspect=inspect,
     ledger_scope=_ledger_scope,

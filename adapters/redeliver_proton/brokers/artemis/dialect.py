@@ -44,6 +44,7 @@ ARTEMIS = BrokerDialect(
     hostname=lambda _url, host: host,
     delivery=delivery_of,
     encode=encoded,
+    keeps_back=True,
     where=_where,
     inspect=inspect,
     ledger_scope=_ledger_scope,
