@@ -51,9 +51,9 @@ class Consumer(proton.Handler):
     does for one with a null annotation, the loss does not count for others that the connection would have held.
 
     `keeps_back`: the broker may have taken messages for a link at the moment in which it reports the link as drained.
-    It sends them with the next credit only (see docs/artemis.md). There are at most as many as the credit that it has
-    returned. So a paused link gives that credit once more, releases what comes, and does so again until all of the
-    credit was used.
+    It sends them with the next credit only (see docs/artemis.md). So a paused link gives one credit after a wait, and
+    another one for each message that comes, at most as many as the broker had returned; it releases what has come. It
+    does so again after a longer wait, until all of that credit was used.
     """
 
     def __init__(
