@@ -122,7 +122,7 @@ LONG = [
         "telemetry/test_real_prometheus.py",
         "test_alerts_fire_in_an_outage_and_resolve_after_it_and_the_values_equal_the_journal_s",
         r"activemq|artemis",
-        "the same story on the other brokers, half a minute each",
+        "the same sequence on the other brokers, half a minute each",
     ),
     LongTest("adapters/stomp/test_adapter.py", "*", "own518", OTHERS_SAME),
     LongTest("adapters/stomp/test_bad_input.py", "*", "own518", OTHERS_SAME),
@@ -253,7 +253,7 @@ LONG = [
         "operations/test_on_call.py",
         "*",
         r"activemq|artemis",
-        "the same story on the other brokers, a quarter of a minute each",
+        "the same sequence on the other brokers, a quarter of a minute each",
     ),
     LongTest(
         "operations/test_write_kills.py",

@@ -39,11 +39,12 @@ def fragments(text: str) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("top", TOPS)
 def test_each_docstring_begins_with_a_sentence(top: str) -> None:
-    assert [
+    found = [
         f"{path.relative_to(ROOT)}:{line}: {first}"
         for path in sorted((ROOT / top).rglob("*.py"))
         for line, first in fragments(path.read_text("utf-8"))
-    ] == []
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_a_fragment_is_found_and_a_sentence_is_not() -> None:

@@ -137,7 +137,7 @@ def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:
     timeouts = _numbers(arguments.get("x-consumer-timeout"), policy.get("consumer-timeout"))
     return BrokerLimit(
         returns=None if limit is None else limit + 1,
-        buried=_buried(arguments, policy),
+        dead_letter_to=_dead_letter_to(arguments, policy),
         spelled=_spelled(limits, limit),
         ack_timeout=min(timeouts) / 1000 if timeouts and number >= TIMEOUTS_FROM else None,
         returned_after=retry if gathered else retry or unread_retry(version),
@@ -178,7 +178,7 @@ def _spelled(limits: list[int], limit: int | None) -> str:
     return f"delivery-limit {limits[0] if len(limits) == 1 else limit}" + ("" if limits else ", the default")
 
 
-def _buried(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
+def _dead_letter_to(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
     """Return where a queue's dead letters go; empty: nowhere. The exchange's bindings are not looked at."""
     exchange = arguments.get("x-dead-letter-exchange", policy.get("dead-letter-exchange"))
     key = arguments.get("x-dead-letter-routing-key", policy.get("dead-letter-routing-key"))

@@ -26,7 +26,7 @@ def artemis_limit(settings: Mapping[str, Any], *, kept: bool) -> BrokerLimit:
         return BrokerLimit()
     return BrokerLimit(
         returns=attempts,
-        buried=settings["deadLetterAddress"] if kept else "",
+        dead_letter_to=settings["deadLetterAddress"] if kept else "",
         spelled=f"max-delivery-attempts {attempts}",
     )
 
@@ -47,7 +47,7 @@ def rabbit_limit(queue: Mapping[str, Any]) -> BrokerLimit:
     timeout = arguments.get("x-consumer-timeout")
     return BrokerLimit(
         returns=limit + 1,
-        buried=f"the exchange {str(exchange)!r}" if exchange else "",
+        dead_letter_to=f"the exchange {str(exchange)!r}" if exchange else "",
         spelled=f"x-delivery-limit {limit}",
         ack_timeout=timeout / 1000 if isinstance(timeout, int) else None,
     )

@@ -86,15 +86,15 @@ class VerbRecord:
 class BrokerLimit:
     """Describes what the broker does with messages that return too often or are kept too long (broker-limits).
 
-    `returns`: no message survives the counted return of this number (>= 1); None: there is no such limit. `buried`:
-    where the broker puts the message then; empty: nowhere, the message is deleted. `spelled`: the limit as it is set at
-    the broker. `ack_timeout`: seconds after which an unsettled delivery is taken back; None: not reported. An unknown
-    limit explains `why`. `returned_after`: seconds for which the broker itself delays a returned message; None: not
-    known.
+    `returns`: no message survives the counted return of this number (>= 1); None: there is no such limit.
+    `dead_letter_to`: where the broker puts the message then; empty: nowhere, the message is deleted. `spelled`: the
+    limit as it is set at the broker. `ack_timeout`: seconds after which an unsettled delivery is taken back; None: not
+    reported. An unknown limit explains `why`. `returned_after`: seconds for which the broker itself delays a returned
+    message; None: not known.
     """
 
     returns: int | None = None
-    buried: str = ""
+    dead_letter_to: str = ""
     spelled: str = ""
     ack_timeout: float | None = None
     returned_after: float | None = 0.0

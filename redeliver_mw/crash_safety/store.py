@@ -74,7 +74,7 @@ class LedgerStore:
         self._db.open()
         try:
             with self._db.writing() as connection:
-                self._bury(connection)
+                self._remove_dead_runs(connection)
                 self._list(connection, now_us)
         except BaseException:
             self._db.close()
@@ -87,7 +87,7 @@ class LedgerStore:
         us = {"run": self.run, "host": self._host, "pid": self._pid, "born": born, "beat": 0, "beat_us": now_us}
         connection.execute(runs.insert().values(us))
 
-    def _bury(self, connection: Connection) -> None:
+    def _remove_dead_runs(self, connection: Connection) -> None:
         """Remove the dead runs of this host from the list: every program takes a run that is not listed as over."""
         here = connection.execute(select(runs).where(runs.c.host == self._host)).all()
         if dead := [row.run for row in here if self._dead(row, 0.0)]:

@@ -57,7 +57,7 @@ def check_target_limit(target: Destination, facts: QueueFacts) -> Iterator[Findi
     limit = facts.limit
     if facts.why or not facts.exists or limit.trust is Trust.UNKNOWN:
         return
-    if limit.returns is None or limit.buried:
+    if limit.returns is None or limit.dead_letter_to:
         yield ok("delivery-limit", str(target), "no letter is deleted because it was read")
         return
     yield warning(
@@ -78,20 +78,20 @@ def _delivery_limit(
         return not_known("delivery-limit", subject, limit.why or "the adapter does not report it", cure)
     if limit.returns is None:
         return ok("delivery-limit", subject, "the broker has no limit of its own")
-    ends = f"moves to {limit.buried} a message" if limit.buried else "deletes a message"
+    ends = f"moves to {limit.dead_letter_to} a message" if limit.dead_letter_to else "deletes a message"
     what = f"the broker {ends} that is returned {counted(limit.returns, 'time')} ({limit.spelled})"
     change = facts.limit_change if facts is not None else ""
     most = _most_failures(policy) if policy is not None else 0
     if policy is not None and limit.returns <= most:
         until = "never gives up" if most == math.inf else f"gives up after {int(most)} failures"
         above = "every number" if most == math.inf else int(most)
-        return (warning if limit.buried else wrong)(
+        return (warning if limit.dead_letter_to else wrong)(
             "delivery-limit-below-policy",
             subject,
             f"{what}, and the policy {until}: lost connections and crashes count, and the policy is not asked then",
             f"Raise the limit above {above}, or take it away. {change}".strip(),
         )
-    if not limit.buried:
+    if not limit.dead_letter_to:
         return warning(
             "delivery-limit-deletes",
             subject,

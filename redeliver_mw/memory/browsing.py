@@ -43,7 +43,7 @@ class QueueBrowsing:
         if queue is None or queue.limit is None:
             return BrokerLimit()
         returns = queue.limit + (not self._broker.ways.limit_is_last)
-        return BrokerLimit(returns=returns, buried=queue.dead_letter, spelled=f"limit={queue.limit}")
+        return BrokerLimit(returns=returns, dead_letter_to=queue.dead_letter, spelled=f"limit={queue.limit}")
 
     def depth(self, source: Destination) -> int | RedeliverError:
         return self.absent(source) or self._broker.depth(source)

@@ -61,7 +61,7 @@ def limit_warning(
     if limit.trust is Trust.UNKNOWN or limit.returns is None:
         return ""
     spare = limit.returns - 1 - _returns_of(policy, ways, capabilities)
-    kept = limit.buried or limit.trust is Trust.DECLARED
+    kept = limit.dead_letter_to or limit.trust is Trust.DECLARED
     most = _most_failures(policy)
     if kept and not policy.goes_on and most is not None and spare >= most:
         return ""
@@ -117,7 +117,11 @@ def _most_failures(policy: RedeliveryPolicy) -> int | None:
 def _what_it_does(limit: BrokerLimit) -> str:
     if limit.trust is Trust.DECLARED:
         return "the broker dead-letters or deletes a message"
-    return f"the broker puts a message into {limit.buried}" if limit.buried else "the broker deletes a message"
+    return (
+        f"the broker puts a message into {limit.dead_letter_to}"
+        if limit.dead_letter_to
+        else "the broker deletes a message"
+    )
 
 
 def _nth(number: int) -> str:

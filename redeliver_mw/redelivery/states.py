@@ -105,7 +105,7 @@ TABLE: dict[State, dict[Signal, Transition]] = {
         _G.RUN: Transition(_S.RUNNING, _D.CALL),
         _G.RELEASE: Transition(_S.SETTLING, _D.GIVE_BACK),
         _G.POSTPONE: Transition(_S.SETTLING, _D.POSTPONE),  # displaced, or we stop
-        _G.HOLD: Transition(_S.HELD, _D.WAIT),  # a rest longer than one hold
+        _G.HOLD: Transition(_S.HELD, _D.WAIT),  # a delay longer than one hold
         _G.MOVE: Transition(_S.MOVING, _D.SEND),  # displaced, expired, or we stop
         _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),  # expired, and the policy discards
         _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),

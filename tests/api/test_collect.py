@@ -15,7 +15,7 @@ from redeliver_mw.session import connect
 from tests.api.serving import Served, served
 from tests.api.test_operations import events
 from tests.brokers import Broker
-from tests.dead_letters.burying import bury, depth
+from tests.dead_letters.many_letters import depth, publish_letters
 from tests.faults.letters import declare
 
 NOWHERE = "rabbitmq://guest:hunter2@127.0.0.1:1"
@@ -67,7 +67,7 @@ def has_ended(operation: Any) -> bool:
 def test_letters_of_a_named_broker_are_collected_and_the_operation_says_how_many(
     each: Broker, at_broker: Served, dlq: str
 ) -> None:
-    bury(each, dlq, 30)
+    publish_letters(each, dlq, 30)
     begun = at_broker.post("/collect", {"queues": [dlq], "broker": "main", "limit": 10}, "operator", 202)
     assert (begun["kind"], begun["who"], begun["filter"]) == ("collect", "api:operator", dlq)
     assert begun["options"] == {"queues": [dlq], "limit": 10, "follow": False, "broker": "main"}
@@ -87,7 +87,7 @@ def test_letters_of_a_named_broker_are_collected_and_the_operation_says_how_many
 def test_a_collect_without_an_end_is_followed_paused_resumed_and_cancelled(
     each: Broker, at_broker: Served, dlq: str
 ) -> None:
-    bury(each, dlq, 10)
+    publish_letters(each, dlq, 10)
     asked = {"queues": [dlq], "broker": "main", "follow": True}
     begun = at_broker.post("/collect", asked, "operator", 202)
     steps = f"/operations/{begun['id']}"
@@ -118,7 +118,7 @@ def test_a_limit_holds_for_all_runs_of_a_collect_together(rabbitmq43: Broker, dl
     with served(url, brokers=brokers) as api:
         begun = api.post("/collect", {"queues": [dlq], "limit": 5}, status=202)  # there is one broker
         assert until(api, begun, has_ended)["state"] == "done"
-        bury(rabbitmq43, dlq, 30)
+        publish_letters(rabbitmq43, dlq, 30)
         begun = api.post("/collect", {"queues": [dlq], "follow": True}, status=202)
         until(api, begun, lambda now: now["done"] == 30)
         tokens = api.tokens
@@ -133,7 +133,7 @@ def test_a_limit_holds_for_all_runs_of_a_collect_together(rabbitmq43: Broker, dl
 def test_what_a_request_names_wrongly_is_refused_and_nothing_is_collected(
     rabbitmq43: Broker, dlq: str, tmp_path: Any
 ) -> None:
-    bury(rabbitmq43, dlq, 3)
+    publish_letters(rabbitmq43, dlq, 3)
     with served(f"sqlite:///{tmp_path}/store.db", brokers={"main": rabbitmq43.url, "away": NOWHERE}) as api:
         missing = {"queues": [dlq, "no.such.queue"], "broker": "main"}
         for asked, status, code in (

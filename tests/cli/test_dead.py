@@ -18,7 +18,7 @@ from redeliver_mw.cli.output import plain, short_ids
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.running import redeliver
-from tests.faults.letters import buried_by_the_broker, bury, declare, take, until_there
+from tests.faults.letters import dead_lettered_by_the_broker, declare, put_dead_letters, take, until_there
 from tests.faults.load import channel_on
 
 Capture = pytest.CaptureFixture[str]
@@ -96,7 +96,7 @@ def letters(every_broker: Broker) -> Iterator[Broker]:
     """Yield a broker with three letters in DLQ, their source empty."""
     declare(every_broker, SOURCE, DLQ)
     with connect(every_broker.url) as session:
-        bury(session, DLQ, SOURCE, BODIES)
+        put_dead_letters(session, DLQ, SOURCE, BODIES)
     yield every_broker
     for queue in (SOURCE, DLQ):
         take(every_broker, queue)
@@ -182,16 +182,16 @@ def test_a_letter_is_shown_with_its_headers_and_its_body(letters: Broker, tmp_pa
     "time", ["9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-14:00", "yesterday"]
 )
 def test_times_that_a_stranger_wrote_end_no_command(rabbitmq43: Broker, time: str, tmp_path: Path) -> None:
-    grave = "dlq.dead.times"
-    declare(rabbitmq43, grave)
+    dead_letter_queue = "dlq.dead.times"
+    declare(rabbitmq43, dead_letter_queue)
     history = json.dumps([{"t": time, "f": "0123456789abcdef", "h": "shop-1"}])
     names = ("redeliver_last_failed_at", "redeliver_first_failed_at", "redeliver_not_before")
     headers = dict.fromkeys(names, time) | {"redeliver_history": history, "redeliver_failures": "3"}
     ours = {"redeliver_reason": "exhausted", "redeliver_failures_for": SOURCE, "redeliver_original_destination": SOURCE}
     with connect(rabbitmq43.url) as session:
-        session.publish(grave, b"one", headers | ours)
+        session.publish(dead_letter_queue, b"one", headers | ours)
     for words in (("list",), ("show",), ("list", "--json"), ("show", "--json")):
-        done = redeliver(tmp_path, "dead", *words[:1], rabbitmq43.url, grave, *words[1:])
+        done = redeliver(tmp_path, "dead", *words[:1], rabbitmq43.url, dead_letter_queue, *words[1:])
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
 
@@ -200,32 +200,32 @@ def test_times_that_a_stranger_wrote_end_no_command(rabbitmq43: Broker, time: st
 def test_a_secret_that_a_stranger_wrote_as_source_error_or_earlier_id_is_not_shown(
     rabbitmq43: Broker, tmp_path: Path
 ) -> None:
-    grave = "dlq.dead.names"
-    declare(rabbitmq43, grave)
+    dead_letter_queue = "dlq.dead.names"
+    declare(rabbitmq43, dead_letter_queue)
     headers = {"redeliver_reason": "password=Zq9S3cr3t", "redeliver_original_kind": "topic"}
     headers |= {"redeliver_error_type": "Authorization: Bearer Zq9S3cr3t5a35e26c221b"}
     headers |= {"redeliver_original_message_id": "api_key: Zq9S3cr3t", "redeliver_replay_id": "pwd=Zq9S3cr3t;"}
     name = "prices::amqp://shop:Zq9S3cr3t@broker:5672/"
     with connect(rabbitmq43.url) as session:
-        session.publish(grave, b"one", headers | {"redeliver_original_destination": name})
+        session.publish(dead_letter_queue, b"one", headers | {"redeliver_original_destination": name})
     for words in (("list",), ("show",), ("replay",)):
         for form in ((), ("--json",)):
-            done = redeliver(tmp_path, "dead", *words, rabbitmq43.url, grave, *form)
+            done = redeliver(tmp_path, "dead", *words, rabbitmq43.url, dead_letter_queue, *form)
             assert "Zq9S3cr3t" not in done.stdout + done.stderr
             assert "prices::" in done.stdout
 
 
 @pytest.mark.broker
 def test_a_source_that_no_queue_can_be_called_refuses_its_letter(rabbitmq43: Broker, tmp_path: Path) -> None:
-    grave = "dlq.dead.long.names"
-    declare(rabbitmq43, grave)
+    dead_letter_queue = "dlq.dead.long.names"
+    declare(rabbitmq43, dead_letter_queue)
     headers = {"redeliver_reason": "exhausted", "redeliver_original_destination": "x" * 300}
     with connect(rabbitmq43.url) as session:
-        session.publish(grave, b"one", headers)
-    done = redeliver(tmp_path, "dead", "replay", rabbitmq43.url, grave, "--json")
+        session.publish(dead_letter_queue, b"one", headers)
+    done = redeliver(tmp_path, "dead", "replay", rabbitmq43.url, dead_letter_queue, "--json")
     assert "Traceback" not in done.stderr
     assert [letter["outcome"] for letter in json.loads(done.stdout)["letters"]] == ["refused"]
-    take(rabbitmq43, grave)
+    take(rabbitmq43, dead_letter_queue)
 
 
 @pytest.mark.broker
@@ -295,37 +295,39 @@ def test_a_wrong_password(command: str, there: str, request: pytest.FixtureReque
 
 
 @pytest.mark.broker
-def test_what_a_broker_buried_itself_is_listed_and_goes_back(every_broker: Broker, tmp_path: Path) -> None:
+def test_what_a_broker_dead_lettered_itself_is_listed_and_goes_back(every_broker: Broker, tmp_path: Path) -> None:
     source = "dead.native"
-    grave = buried_by_the_broker(every_broker, source, b"one")
-    (letter,) = asked(tmp_path, every_broker, "list", "env:BROKER", grave)
+    dead_letter_queue = dead_lettered_by_the_broker(every_broker, source, b"one")
+    (letter,) = asked(tmp_path, every_broker, "list", "env:BROKER", dead_letter_queue)
     assert (letter["from"], letter["evidence"], letter["failures"]) == (f"queue:{source}", "broker", 0)
     assert letter["reason"] == ("rejected" if every_broker.kind == "rabbitmq" else None)
-    assert asked(tmp_path, every_broker, "replay", "env:BROKER", grave)["replayed"] == 1
+    assert asked(tmp_path, every_broker, "replay", "env:BROKER", dead_letter_queue)["replayed"] == 1
     (back,) = take(every_broker, source)
     assert (back.body, back.headers["tenant"], back.headers["redeliver_generation"]) == (b"one", "a", "1")
     assert back.headers["redeliver_original_destination"] == source
     assert back.reader.death(back.native) is None
-    assert asked(tmp_path, every_broker, "list", "env:BROKER", grave) == []
+    assert asked(tmp_path, every_broker, "list", "env:BROKER", dead_letter_queue) == []
 
 
-# -- what RabbitMQ buried itself --------------------------------------------------------------------
+# -- what RabbitMQ dead-lettered itself --------------------------------------------------------------------
 
 
-def graves(broker: Broker, source: str, dlq: str, **arguments: Any) -> None:
+def declare_with_dead_letters(broker: Broker, source: str, dlq: str, **arguments: Any) -> None:
     with channel_on(broker) as channel:
         for name in (source, dlq):
             channel.queue_delete(name)
-        buries = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq}
-        channel.queue_declare(source, durable=True, arguments=buries | arguments)
+        to_dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dlq}
+        channel.queue_declare(source, durable=True, arguments=to_dead_letters | arguments)
         channel.queue_declare(dlq, durable=True)
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_what_rabbitmq_buried_itself_is_listed_and_goes_back(rabbitmq: Broker, kind: str, tmp_path: Path) -> None:
+def test_what_rabbitmq_dead_lettered_itself_is_listed_and_goes_back(
+    rabbitmq: Broker, kind: str, tmp_path: Path
+) -> None:
     source, dlq = f"dead.native.{kind}", f"dlq.native.{kind}"
-    graves(rabbitmq, source, dlq, **{"x-queue-type": kind})
+    declare_with_dead_letters(rabbitmq, source, dlq, **{"x-queue-type": kind})
     with channel_on(rabbitmq) as channel:
         properties = pika.BasicProperties(delivery_mode=2, message_id="m1", headers={"tenant": "a"})
         channel.basic_publish("", source, b"one", properties)
@@ -347,8 +349,8 @@ def test_a_letter_that_expired_in_its_grave_still_goes_back_to_where_it_was_cons
     rabbitmq: Broker, tmp_path: Path
 ) -> None:
     source, middle, last = "dead.chain", "dead.chain.middle", "dead.chain.last"
-    graves(rabbitmq, source, middle)
-    graves(rabbitmq, middle, last, **{"x-message-ttl": 50})
+    declare_with_dead_letters(rabbitmq, source, middle)
+    declare_with_dead_letters(rabbitmq, middle, last, **{"x-message-ttl": 50})
     with channel_on(rabbitmq) as channel:
         channel.basic_publish("", source, b"one", pika.BasicProperties(delivery_mode=2))
         method = next(m for m, _, _ in iter(lambda: channel.basic_get(source), None) if m is not None)
@@ -368,8 +370,8 @@ def test_a_full_source_refuses_and_the_letter_stays(rabbitmq: Broker, tmp_path: 
         channel.queue_declare(dlq, durable=True)
     with connect(rabbitmq.url) as session:
         session.publish(source, b"in the way")
-        bury(session, dlq, source, [b"one"])
-        bury(session, dlq, "dead.gone", [b"two"])
+        put_dead_letters(session, dlq, source, [b"one"])
+        put_dead_letters(session, dlq, "dead.gone", [b"two"])
     found = asked(tmp_path, rabbitmq, "replay", "env:BROKER", dlq, code=3)
     assert (found["replayed"], found["refused"]) == (0, 2)
     assert [letter["why"] for letter in found["letters"]] == [

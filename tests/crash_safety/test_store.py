@@ -406,7 +406,7 @@ class Live:
         engine._gate._lines.abandon()
         engine.adapter.close(0.0)
 
-    def bury(self, app: App) -> None:
+    def close_limbo(self, app: App) -> None:
         """Close the limbo of a killed App.
 
         The limbo's thread did not die with the App, and would log while later tests listen.
@@ -438,7 +438,7 @@ def test_two_apps_on_one_queue_and_one_ledger_count_for_each_other(url: str) -> 
     world.over.set()
     last.stop()
     for app in (first, second, third):
-        world.bury(app)
+        world.close_limbo(app)
     assert b"poison" not in world.done
     assert [letter.headers["redeliver_reason"] for letter in world.broker.peek("dead")] == ["crashed"]
 

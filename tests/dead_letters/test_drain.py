@@ -63,7 +63,7 @@ def broker(request: pytest.FixtureRequest) -> MemoryBroker:
     return made
 
 
-def bury(broker: MemoryBroker, number: int) -> list[bytes]:
+def put_dead_letters(broker: MemoryBroker, number: int) -> list[bytes]:
     bodies = [b"%03d" % n for n in range(number)]
     for body in bodies:
         broker.send(DLQ, body, {})
@@ -79,27 +79,27 @@ def left(broker: MemoryBroker) -> list[bytes]:
 
 
 def test_all_letters_are_kept_and_leave_the_queue(broker: MemoryBroker) -> None:
-    bodies, shelf = bury(broker, 35), Shelf()
+    bodies, shelf = put_dead_letters(broker, 35), Shelf()
     assert share(broker, shelf, 35) == TakenLetter(kept=35, stay=0)
     assert (sorted(shelf.bodies), left(broker)) == (bodies, [])
     assert shelf.certain == len(shelf.batches)
 
 
 def test_no_more_than_the_quota_is_taken(broker: MemoryBroker) -> None:
-    bodies, shelf = bury(broker, 35), Shelf()
+    bodies, shelf = put_dead_letters(broker, 35), Shelf()
     assert share(broker, shelf, 17).kept == 17
     assert sorted(shelf.bodies + left(broker)) == bodies
 
 
 def test_no_batch_is_larger_than_was_asked_for(broker: MemoryBroker) -> None:
-    bury(broker, 35)
+    put_dead_letters(broker, 35)
     shelf = Shelf()
     share(broker, shelf, 35, batch=8)
     assert max(map(len, shelf.batches)) <= 8
 
 
 def test_a_letter_is_settled_only_after_it_was_kept(broker: MemoryBroker) -> None:
-    bury(broker, 30)
+    put_dead_letters(broker, 30)
     there: list[int] = []
     shelf = Shelf(lambda: there.append(len(broker.everything())))
     share(broker, shelf, 30)
@@ -108,7 +108,7 @@ def test_a_letter_is_settled_only_after_it_was_kept(broker: MemoryBroker) -> Non
 
 
 def test_if_the_store_fails_the_broker_has_the_letters_again(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 30)
+    bodies = put_dead_letters(broker, 30)
 
     def full() -> None:
         if len(shelf.batches) == 1:
@@ -121,7 +121,7 @@ def test_if_the_store_fails_the_broker_has_the_letters_again(broker: MemoryBroke
 
 
 def test_the_next_letters_are_read_while_those_before_are_written(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 30)
+    bodies = put_dead_letters(broker, 30)
     reads = threading.Semaphore(0)
 
     def second_is_read() -> None:
@@ -135,7 +135,7 @@ def test_the_next_letters_are_read_while_those_before_are_written(broker: Memory
 
 
 def test_nothing_is_settled_while_it_is_being_written_and_what_fails_is_given_back(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 30)
+    bodies = put_dead_letters(broker, 30)
     there: list[int] = []
     both_read = threading.Semaphore(0)
 
@@ -152,7 +152,7 @@ def test_nothing_is_settled_while_it_is_being_written_and_what_fails_is_given_ba
 
 
 def test_a_connection_that_is_lost_during_a_write_leaves_that_batch_in_doubt(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 30)
+    bodies = put_dead_letters(broker, 30)
 
     def cut() -> None:
         if not shelf.batches:
@@ -165,7 +165,7 @@ def test_a_connection_that_is_lost_during_a_write_leaves_that_batch_in_doubt(bro
 
 
 def test_what_cannot_be_kept_stays_in_its_queue(broker: MemoryBroker) -> None:
-    bodies, shelf = bury(broker, 25), Shelf(refused=[b"003", b"020"])
+    bodies, shelf = put_dead_letters(broker, 25), Shelf(refused=[b"003", b"020"])
     taken = share(broker, shelf, 25)
     assert (taken.kept, taken.stay, taken.rest) == (23, 2, "")
     assert left(broker) == [b"003", b"020"]
@@ -173,20 +173,20 @@ def test_what_cannot_be_kept_stays_in_its_queue(broker: MemoryBroker) -> None:
 
 
 def test_it_says_so_when_those_that_stay_are_in_the_way(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 25)
+    bodies = put_dead_letters(broker, 25)
     taken = share(broker, Shelf(refused=bodies[:10]), 25)
     assert "in the way" in taken.rest
     assert len(left(broker)) >= 10
 
 
 def test_it_ends_when_others_have_taken_the_rest(broker: MemoryBroker) -> None:
-    bodies, shelf = bury(broker, 5), Shelf()
+    bodies, shelf = put_dead_letters(broker, 5), Shelf()
     assert share(broker, shelf, 30) == TakenLetter(kept=5, stay=0)
     assert (sorted(shelf.bodies), left(broker)) == (bodies, [])
 
 
 def test_a_drain_ends_when_it_is_asked_to_and_gives_back_what_it_has_in_hand(broker: MemoryBroker) -> None:
-    bodies, shelf = bury(broker, 35), Shelf()
+    bodies, shelf = put_dead_letters(broker, 35), Shelf()
     taken = share(broker, shelf, 35, stopped=lambda: len(shelf.batches) >= 2)
     assert (taken.kept, taken.rest) == (len(shelf.bodies), "it was asked to stop")
     assert 0 < taken.kept < 35
@@ -194,7 +194,7 @@ def test_a_drain_ends_when_it_is_asked_to_and_gives_back_what_it_has_in_hand(bro
 
 
 def test_a_cut_in_the_middle_loses_nothing_and_leaves_a_batch_in_doubt(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 40)
+    bodies = put_dead_letters(broker, 40)
     cut = threading.Event()
 
     def spoil() -> None:
@@ -211,7 +211,7 @@ def test_a_cut_in_the_middle_loses_nothing_and_leaves_a_batch_in_doubt(broker: M
 
 
 def test_shares_that_compete_take_each_letter_once(broker: MemoryBroker) -> None:
-    bodies = bury(broker, 60)
+    bodies = put_dead_letters(broker, 60)
     shelves = [Shelf(), Shelf(), Shelf()]
     threads = [threading.Thread(target=share, args=(broker, shelf, 20)) for shelf in shelves]
     for thread in threads:
@@ -228,7 +228,7 @@ def test_a_queue_that_is_not_there_is_named() -> None:
 
 
 def test_a_drain_that_waits_takes_what_comes_later_and_goes_on_after_a_lost_connection(broker: MemoryBroker) -> None:
-    bodies, shelf, stop = bury(broker, 5), Shelf(), threading.Event()
+    bodies, shelf, stop = put_dead_letters(broker, 5), Shelf(), threading.Event()
     ended: list[TakenLetter] = []
 
     def work() -> None:

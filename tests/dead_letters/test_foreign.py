@@ -22,7 +22,7 @@ from redeliver_mw.testing import make_delivery
 from redeliver_pika.messages import READER
 from tests.dead_letters.foreign.files import RECORDED, WRITTEN, letter
 from tests.dead_letters.test_packed import capabilities
-from tests.dead_letters.test_replay import Buried
+from tests.dead_letters.test_replay import DeadLettered
 
 PIKA = capabilities("pika")
 ORDERS = Destination("shop.orders")
@@ -34,7 +34,7 @@ def in_queue(
     queue: str, headers: dict[str, Any], body: bytes = b"", death: Death | None = None, **more: Any
 ) -> Delivery:
     delivery = make_delivery(body, headers, destination=queue, **more)
-    delivery.reader = Buried(delivery, death) if death else delivery.reader
+    delivery.reader = DeadLettered(delivery, death) if death else delivery.reader
     return delivery
 
 

@@ -40,8 +40,8 @@ def queues(broker: Broker, one: Letter) -> Iterator[pika.adapters.blocking_conne
     with channel_on(broker) as channel:
         for name in (source, one.queue):
             channel.queue_delete(name)
-        buries = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": one.queue}
-        channel.queue_declare(source, durable=True, arguments=buries)
+        to_dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": one.queue}
+        channel.queue_declare(source, durable=True, arguments=to_dead_letters)
         channel.queue_declare(one.queue, durable=True)
         channel.confirm_delivery()
         yield channel

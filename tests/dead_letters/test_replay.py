@@ -64,7 +64,7 @@ def letter(headers: dict[str, Any], body: bytes = b"\x00\xff", **more: Any) -> D
     return make_delivery(body, headers, destination=DLQ, **more)
 
 
-class Buried:
+class DeadLettered:
     """Reads a delivery as if the broker's own marks told of this death."""
 
     def __init__(self, delivery: Delivery, death: Death) -> None:
@@ -77,9 +77,9 @@ class Buried:
         return self._death
 
 
-def buried(headers: dict[str, Any], source: Destination, reason: str = "rejected", **more: Any) -> Delivery:
+def dead_lettered(headers: dict[str, Any], source: Destination, reason: str = "rejected", **more: Any) -> Delivery:
     delivery = letter(headers, **more)
-    delivery.reader = Buried(delivery, Death(source, reason))
+    delivery.reader = DeadLettered(delivery, Death(source, reason))
     return delivery
 
 
@@ -95,20 +95,20 @@ def test_a_letter_of_ours_says_where_it_came_from_and_why() -> None:
 
 
 def test_a_letter_that_a_broker_made_says_what_the_broker_says() -> None:
-    found = letter_of(buried({"tenant": "a"}, Destination("orders"), message_id="m1"), RABBITMQ)
+    found = letter_of(dead_lettered({"tenant": "a"}, Destination("orders"), message_id="m1"), RABBITMQ)
     assert (found.id, found.source, found.evidence) == ("m1", Destination("orders"), "broker")
     assert (found.reason, found.failures, found.problem) == ("rejected", 0, "")
 
 
 def test_our_reason_counts_for_more_than_the_brokers_marks() -> None:
-    found = letter_of(buried(OURS, DLQ, "expired"), RABBITMQ)
+    found = letter_of(dead_lettered(OURS, DLQ, "expired"), RABBITMQ)
     assert (found.source, found.evidence, found.reason) == (Destination("orders"), "ours", "exhausted")
 
 
 def test_an_original_destination_alone_makes_no_letter() -> None:
     healthy = {"original-destination": "/topic/VirtualTopic.T"}
     delivery = letter(healthy)
-    delivery.reader = Buried(delivery, None)  # no marks
+    delivery.reader = DeadLettered(delivery, None)  # no marks
     found = letter_of(delivery, ACTIVEMQ)
     assert (found.evidence, found.source) == ("", None)
     assert found.problem == "no dead letter: no original destination"
@@ -156,13 +156,13 @@ def test_the_address_alone_names_the_source_of_a_letter_of_ours_that_says_no_mor
 
 
 def test_a_letter_of_the_very_queue_is_not_sent_round_in_a_circle() -> None:
-    assert letter_of(buried({}, DLQ), RABBITMQ).problem == "it was consumed from this very queue"
+    assert letter_of(dead_lettered({}, DLQ), RABBITMQ).problem == "it was consumed from this very queue"
 
 
 def test_letters_without_any_id_are_known_by_what_they_are() -> None:
-    one = letter_of(buried({"a": 1}, Destination("orders")), RABBITMQ)
-    same = letter_of(buried({"a": 1, "x-delivery-count": 3}, Destination("orders")), RABBITMQ)
-    other = letter_of(buried({"a": 1}, Destination("orders"), body=b"other"), RABBITMQ)
+    one = letter_of(dead_lettered({"a": 1}, Destination("orders")), RABBITMQ)
+    same = letter_of(dead_lettered({"a": 1, "x-delivery-count": 3}, Destination("orders")), RABBITMQ)
+    other = letter_of(dead_lettered({"a": 1}, Destination("orders"), body=b"other"), RABBITMQ)
     assert one.id == same.id != other.id
     assert len(one.id) == 32
 
@@ -202,7 +202,7 @@ def test_a_replay_of_ours_raises_the_generation_and_carries_no_past() -> None:
 
 
 def test_a_replayed_letter_of_the_brokers_own_begins_without_history() -> None:
-    given = buried({"tenant": "a", "x-death": [{"queue": "orders"}]}, Destination("orders"), message_id="m1")
+    given = dead_lettered({"tenant": "a", "x-death": [{"queue": "orders"}]}, Destination("orders"), message_id="m1")
     out = replay_copy(given, Destination("orders"), RABBITMQ, replay_id="r1", lineage="unused")
     lineage = out.headers["redeliver_lineage"]
     assert lineage != "unused"
@@ -220,7 +220,9 @@ def test_a_replayed_letter_of_the_brokers_own_begins_without_history() -> None:
 
 
 def test_a_letter_with_nothing_to_be_known_by_gets_a_lineage_of_its_own() -> None:
-    out = replay_copy(buried({}, Destination("orders")), Destination("orders"), RABBITMQ, replay_id="r", lineage="new")
+    out = replay_copy(
+        dead_lettered({}, Destination("orders")), Destination("orders"), RABBITMQ, replay_id="r", lineage="new"
+    )
     assert out.headers["redeliver_lineage"] == "new"
 
 
@@ -299,7 +301,7 @@ class Bench:
         for name in ("orders", "DLQ.orders"):
             self.broker.declare(name)
 
-    def bury(self, *bodies: bytes, **headers: str) -> None:
+    def put_dead_letters(self, *bodies: bytes, **headers: str) -> None:
         for body in bodies:
             own = OURS | {"redeliver_copy_id": f"copy-{body.decode()}", "redeliver_lineage": body.decode()} | headers
             self.broker.send(DLQ, body, {n: v for n, v in own.items() if not n.startswith("x-")})
@@ -326,7 +328,7 @@ MANY = [b"%03d" % n for n in range(130)]
 
 
 def test_all_letters_go_back(bench: Bench) -> None:
-    bench.bury(*MANY)
+    bench.put_dead_letters(*MANY)
     told: list[str] = []
     report = bench.replay(tell=lambda outcome: told.append(outcome.fate))
     assert (report.count("replayed"), report.whole, told) == (130, True, ["replayed"] * 130)
@@ -345,9 +347,9 @@ def test_a_queue_that_is_not_there_is_named(bench: Bench) -> None:
 
 
 def test_a_stranger_among_the_letters_is_skipped_and_stays(bench: Bench) -> None:
-    bench.bury(b"a")
+    bench.put_dead_letters(b"a")
     bench.broker.send(DLQ, b"stranger", {"who": "knows"})
-    bench.bury(b"b")
+    bench.put_dead_letters(b"b")
     report = bench.replay()
     assert (report.count("replayed"), report.count("skipped"), report.whole) == (2, 1, False)
     (skipped,) = [outcome for outcome in report.outcomes if outcome.fate == "skipped"]
@@ -356,14 +358,14 @@ def test_a_stranger_among_the_letters_is_skipped_and_stays(bench: Bench) -> None
 
 
 def test_one_letter_by_its_id_or_by_how_that_begins(bench: Bench) -> None:
-    bench.bury(b"abc", b"abd", b"xyz")
+    bench.put_dead_letters(b"abc", b"abd", b"xyz")
     assert bench.replay(only="copy-abd").count("replayed") == 1
     assert bench.replay(only="copy-x").count("replayed") == 1
     assert (bench.bodies("orders"), bench.bodies(DLQ)) == ([b"abd", b"xyz"], [b"abc"])
 
 
 def test_an_id_that_no_letter_has_or_several_begin_with_sends_nothing(bench: Bench) -> None:
-    bench.bury(b"abc", b"abd")
+    bench.put_dead_letters(b"abc", b"abd")
     for only, why in (("nobody", "no such letter among the first 2: 'nobody'"), ("copy-ab", "begins the ids of 2")):
         with pytest.raises(RedeliverError, match=why):
             bench.replay(only=only)
@@ -381,7 +383,7 @@ def test_a_topic_is_no_dead_letter_queue() -> None:
 
 
 def test_what_is_on_its_way_unconfirmed_is_bounded(bench: Bench) -> None:
-    bench.bury(*MANY)
+    bench.put_dead_letters(*MANY)
     bench.broker.faults.silence("orders", times=None, stored=False)
     report = bench.replay()
     assert report.count("refused") == 50
@@ -394,7 +396,7 @@ def test_a_full_source_refuses_and_the_letters_stay() -> None:
     broker = MemoryBroker("rabbitmq", clock=bench.clock)
     broker.declare("orders", max_length=2, refuse=True)
     bench.broker = broker
-    bench.bury(b"a", b"b", b"c")
+    bench.put_dead_letters(b"a", b"b", b"c")
     report = bench.replay()
     assert [outcome.fate for outcome in report.outcomes] == ["replayed", "replayed", "refused"]
     assert report.outcomes[2].why == "queue:orders did not take it: queue:orders is full"
@@ -402,7 +404,7 @@ def test_a_full_source_refuses_and_the_letters_stay() -> None:
 
 
 def test_a_source_that_is_gone_refuses_and_the_letters_stay(bench: Bench) -> None:
-    bench.bury(b"a", b"b")
+    bench.put_dead_letters(b"a", b"b")
     bench.broker.faults.missing("orders")
     report = bench.replay()
     assert (report.count("refused"), report.whole) == (2, False)
@@ -411,7 +413,7 @@ def test_a_source_that_is_gone_refuses_and_the_letters_stay(bench: Bench) -> Non
 
 def test_a_copy_that_cannot_be_made_is_refused_before_any_send(bench: Bench) -> None:
     size = bench.capabilities.header_bytes - 300
-    bench.bury(b"a", **{f"big{n}": "x" * 5000 for n in range(size // 5000)}, rest="y" * (size % 5000))
+    bench.put_dead_letters(b"a", **{f"big{n}": "x" * 5000 for n in range(size // 5000)}, rest="y" * (size % 5000))
     report = bench.replay()
     assert [outcome.fate for outcome in report.outcomes] == ["refused"]
     assert "its headers need" in report.outcomes[0].why
@@ -423,7 +425,7 @@ def test_a_copy_that_cannot_be_made_is_refused_before_any_send(bench: Bench) -> 
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_silence_is_not_taken_for_a_yes(bench: Bench, stored: bool) -> None:
-    bench.bury(b"a", b"b")
+    bench.put_dead_letters(b"a", b"b")
     bench.broker.faults.silence("orders", stored=stored)
     report = bench.replay()
     assert set(bench.places) == {b"a", b"b"}
@@ -436,7 +438,7 @@ def test_silence_is_not_taken_for_a_yes(bench: Bench, stored: bool) -> None:
 
 
 def test_a_lost_settle_is_given_again_and_the_copy_not_sent_twice(bench: Bench) -> None:
-    bench.bury(*MANY)
+    bench.put_dead_letters(*MANY)
     bench.broker.faults.drop_settle()
     report = bench.replay()
     assert report.count("replayed") == 130
@@ -445,7 +447,7 @@ def test_a_lost_settle_is_given_again_and_the_copy_not_sent_twice(bench: Bench) 
 
 @pytest.mark.parametrize("moment", range(1, 14))
 def test_a_cut_at_any_moment_loses_nothing_and_the_replay_goes_on(bench: Bench, moment: int) -> None:
-    bench.bury(*MANY)
+    bench.put_dead_letters(*MANY)
     clock, drives = bench.clock, iter(range(1, 10_000))
 
     def drive() -> None:
@@ -465,7 +467,7 @@ def test_a_cut_at_any_moment_loses_nothing_and_the_replay_goes_on(bench: Bench, 
 @pytest.mark.parametrize("kill", ["process", "broker", "ctrl-c"])
 def test_dying_at_any_moment_leaves_every_message_somewhere(bench: Bench, moment: int, kill: str) -> None:
     """With `process` the replay is gone between two steps, and so are its links; the broker sees them cut."""
-    bench.bury(*MANY)
+    bench.put_dead_letters(*MANY)
     clock, drives = bench.clock, iter(range(1, 10_000))
     one: Replay
 
@@ -501,7 +503,7 @@ def test_dying_at_any_moment_leaves_every_message_somewhere(bench: Bench, moment
 
 
 def test_a_stopped_replay_says_so_and_ends_what_it_began(bench: Bench) -> None:
-    bench.bury(*MANY)
+    bench.put_dead_letters(*MANY)
     one = Replay(MemoryAdapter(bench.broker), DLQ, drive=bench.clock.run_until_idle, tell=lambda _: one.stop())
     report = one.run()
     assert report.interrupted
@@ -509,7 +511,7 @@ def test_a_stopped_replay_says_so_and_ends_what_it_began(bench: Bench) -> None:
     assert len(bench.bodies("orders")) == report.count("replayed") == 130 - len(bench.bodies(DLQ))
 
 
-# -- what a broker buried itself --------------------------------------------------------------------
+# -- what a broker dead-lettered itself --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

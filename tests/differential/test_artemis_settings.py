@@ -37,8 +37,8 @@ def setting(match: str, **fields: object) -> str:
 # --- rests and ends
 
 ENDLESS = 13  # deliveries after which an endless message is let go: more than the ten that Artemis gives unasked
-BURIED = "rest.buried"
-DEAD = {"DLQ", BURIED}
+ELSEWHERE = "rest.elsewhere"
+DEAD = {"DLQ", ELSEWHERE}
 RESTS: dict[str, dict[str, object]] = {
     "rest.constant": {"redelivery_delay": 120, "max_delivery_attempts": 5},
     "rest.doubling": {
@@ -58,7 +58,7 @@ RESTS: dict[str, dict[str, object]] = {
     "rest.tenfold": {"redelivery_delay": 25, "redelivery_delay_multiplier": 4, "max_delivery_attempts": 6},
     "rest.cut": {"redelivery_delay": 150, "max_redelivery_delay": 60, "max_delivery_attempts": 4},
     "rest.minus": {"redelivery_delay": 150, "max_redelivery_delay": -1, "max_delivery_attempts": 4},
-    "rest.once": {"redelivery_delay": 100, "max_delivery_attempts": 1, "dead_letter_address": BURIED},
+    "rest.once": {"redelivery_delay": 100, "max_delivery_attempts": 1, "dead_letter_address": ELSEWHERE},
     "rest.endless": {"redelivery_delay": 50, "max_delivery_attempts": -1},
     "rest.zero": {"redelivery_delay": 40, "max_delivery_attempts": 0},
     "rest.dropped": {"redelivery_delay": 70, "max_delivery_attempts": 3, "dead_letter_address": ""},

@@ -210,7 +210,7 @@ def test_a_function_that_has_replaced_the_drivers_own_is_found_and_a_wrapper_is_
 
 
 @pytest.mark.parametrize(
-    ("policy", "returns", "buried", "found"),
+    ("policy", "returns", "dead_letter_to", "found"),
     [
         (RedeliveryPolicy(8, 1.0), None, "", ("delivery-limit", OK)),
         (RedeliveryPolicy(8, 1.0), 9, "x", ("delivery-limit", OK)),
@@ -228,9 +228,9 @@ def test_a_function_that_has_replaced_the_drivers_own_is_found_and_a_wrapper_is_
     ],
 )
 def test_a_limit_is_compared_with_the_most_failures_of_any_arm(
-    policy: RedeliveryPolicy | None, returns: int | None, buried: str, found: tuple[str, FindingStatus]
+    policy: RedeliveryPolicy | None, returns: int | None, dead_letter_to: str, found: tuple[str, FindingStatus]
 ) -> None:
-    limit = BrokerLimit(returns=returns, buried=buried, spelled="the limit")
+    limit = BrokerLimit(returns=returns, dead_letter_to=dead_letter_to, spelled="the limit")
     first = next(check_source_limits(SOURCE, policy, RABBITMQ, limit, None))
     check_form([first])
     assert (first.id, first.status) == found

@@ -640,7 +640,7 @@ def test_over_amqp_10_a_missing_permission_is_found(world43: World) -> None:
     assert "the expression read" in one.cure
 
 
-# -- at the end, because the management shows the alarm to whoever asks in the next seconds ---------------
+# -- at the end, because the management shows the alarm to everybody who asks in the next seconds ---------------
 
 
 def test_an_alarm_is_found(world: World) -> None:

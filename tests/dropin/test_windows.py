@@ -38,14 +38,14 @@ class Times:
 def windowed(window: int | None, prefetch: int, **options: Any) -> tuple[Times, Consumer]:
     """Return a consumer whose driver says that its window is `window`; None: it does not say."""
 
-    class Seat(MemoryScope):
+    class Scope(MemoryScope):
         learns_window = True
 
         def window(self, consumer: Hashable) -> int | None:
             return window
 
     times = Times()
-    times.consumer = consumer = Consumer(times, prefetch=prefetch, scope=Seat, **options)
+    times.consumer = consumer = Consumer(times, prefetch=prefetch, scope=Scope, **options)
     return times, consumer
 
 
@@ -145,11 +145,11 @@ def test_a_consumer_that_settles_something_each_minute_is_not_warned(caplog: pyt
 
 
 def test_a_window_that_is_known_and_has_room_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    class Seat(MemoryScope):
+    class Scope(MemoryScope):
         def window(self, consumer: Hashable) -> int | None:
             return 3
 
-    consumer = Consumer(forgets, prefetch=3, settle="callback", scope=Seat)
+    consumer = Consumer(forgets, prefetch=3, settle="callback", scope=Scope)
     consumer.put("1", "2")
     consumer.clock.advance(200.0)
     assert warnings(caplog) == []

@@ -74,35 +74,35 @@ def until_there(broker: Broker, queue: str) -> None:
         until(lambda: session.depth(queue) > 0, 20, f"nothing comes to {queue}")
 
 
-def buried_by_the_broker(broker: Broker, source: str, body: bytes) -> str:
+def dead_lettered_by_the_broker(broker: Broker, source: str, body: bytes) -> str:
     """Let the broker dead-letter a message on `source`, and return the queue where the dead letter is.
 
     A consumer rejects the message, raw.
     """
     if broker.kind == "rabbitmq":
         return _rejected_on_rabbitmq(broker, source, body)
-    grave = "ActiveMQ.DLQ" if broker.kind == "activemq" else "DLQ"
-    declare(broker, source, grave)
+    dead_letter_queue = "ActiveMQ.DLQ" if broker.kind == "activemq" else "DLQ"
+    declare(broker, source, dead_letter_queue)
     with connect(broker.url) as session:
         session.publish(source, body, {"tenant": "a"})
     (_nacked_on_activemq if broker.kind == "activemq" else _rejected_on_artemis)(broker, source)
-    until_there(broker, grave)
-    return grave
+    until_there(broker, dead_letter_queue)
+    return dead_letter_queue
 
 
 def _rejected_on_rabbitmq(broker: Broker, source: str, body: bytes) -> str:
-    grave = f"dlx.{source}"
+    dead_letter_queue = f"dlx.{source}"
     with channel_on(broker) as channel:
-        for name in (source, grave):
+        for name in (source, dead_letter_queue):
             channel.queue_delete(name)
-        buries = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave}
-        channel.queue_declare(source, durable=True, arguments=buries)
-        channel.queue_declare(grave, durable=True)
+        to_dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead_letter_queue}
+        channel.queue_declare(source, durable=True, arguments=to_dead_letters)
+        channel.queue_declare(dead_letter_queue, durable=True)
         channel.confirm_delivery()
         channel.basic_publish("", source, body, pika.BasicProperties(delivery_mode=2, headers={"tenant": "a"}))
         channel.basic_reject(channel.basic_get(source)[0].delivery_tag, requeue=False)
-    until_there(broker, grave)
-    return grave
+    until_there(broker, dead_letter_queue)
+    return dead_letter_queue
 
 
 def _nacked_on_activemq(broker: Broker, source: str) -> None:
@@ -137,7 +137,7 @@ def _rejected_on_artemis(broker: Broker, source: str) -> None:
     connection.close()
 
 
-def bury(session: Session, dlq: str, source: str, bodies: list[bytes]) -> None:
+def put_dead_letters(session: Session, dlq: str, source: str, bodies: list[bytes]) -> None:
     """Publish dead letters of ours, as an App would have made them."""
     for number, body in enumerate(bodies):
         headers = {

@@ -25,22 +25,22 @@ from tests.faults.load import channel_on
 pytestmark = pytest.mark.broker
 SOURCE = "expired.orders"
 LIFE = 0.5  # seconds
-GRAVES = {"activemq": "ActiveMQ.DLQ", "artemis": "ExpiryQueue", "rabbitmq": f"dlx.{SOURCE}"}
+DEAD_LETTER_QUEUES = {"activemq": "ActiveMQ.DLQ", "artemis": "ExpiryQueue", "rabbitmq": f"dlx.{SOURCE}"}
 
 
-def expired_on_rabbitmq(broker: Broker, grave: str) -> None:
+def expired_on_rabbitmq(broker: Broker, dead_letter_queue: str) -> None:
     with channel_on(broker) as channel:
-        for name in (SOURCE, grave):
+        for name in (SOURCE, dead_letter_queue):
             channel.queue_delete(name)
-        buries = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave}
-        channel.queue_declare(SOURCE, durable=True, arguments=buries)
-        channel.queue_declare(grave, durable=True)
+        to_dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead_letter_queue}
+        channel.queue_declare(SOURCE, durable=True, arguments=to_dead_letters)
+        channel.queue_declare(dead_letter_queue, durable=True)
         short = pika.BasicProperties(delivery_mode=2, expiration=str(round(LIFE * 1000)))
         channel.basic_publish("", SOURCE, b"one", short)
 
 
-def expired_on_the_others(broker: Broker, grave: str) -> None:
-    declare(broker, SOURCE, grave)
+def expired_on_the_others(broker: Broker, dead_letter_queue: str) -> None:
+    declare(broker, SOURCE, dead_letter_queue)
     connection = stomp.Connection12([(broker.host, broker.stomp_port)])
     connection.connect(broker.user, broker.password, wait=True)
     address = f"/queue/{SOURCE}" if broker.kind == "activemq" else SOURCE
@@ -63,13 +63,13 @@ def asked(folder: Path, broker: Broker, *words: str) -> Any:
 def test_what_expired_on_a_broker_is_listed_with_where_it_came_from_and_goes_back_to_stay(
     every_broker: Broker, tmp_path: Path
 ) -> None:
-    grave = GRAVES[every_broker.kind]
-    (expired_on_rabbitmq if every_broker.kind == "rabbitmq" else expired_on_the_others)(every_broker, grave)
-    until_there(every_broker, grave)
-    (letter,) = asked(tmp_path, every_broker, "list", "env:BROKER", grave)
+    dead_letter_queue = DEAD_LETTER_QUEUES[every_broker.kind]
+    (expired_on_rabbitmq if every_broker.kind == "rabbitmq" else expired_on_the_others)(every_broker, dead_letter_queue)
+    until_there(every_broker, dead_letter_queue)
+    (letter,) = asked(tmp_path, every_broker, "list", "env:BROKER", dead_letter_queue)
     assert (letter["from"], letter["reason"], letter["evidence"]) == (f"queue:{SOURCE}", "expired", "broker")
-    assert asked(tmp_path, every_broker, "replay", "env:BROKER", grave)["replayed"] == 1
+    assert asked(tmp_path, every_broker, "replay", "env:BROKER", dead_letter_queue)["replayed"] == 1
     time.sleep(2 * LIFE)  # a lifetime of its own would be over
     (back,) = take(every_broker, SOURCE)
     assert (back.body, back.headers["redeliver_generation"]) == (b"one", "1")
-    assert asked(tmp_path, every_broker, "list", "env:BROKER", grave) == []
+    assert asked(tmp_path, every_broker, "list", "env:BROKER", dead_letter_queue) == []

@@ -14,7 +14,7 @@ from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
 from tests.cli.running import Running, redeliver
-from tests.faults.letters import bodies_in, bury, declare
+from tests.faults.letters import bodies_in, declare, put_dead_letters
 from tests.faults.load import until
 
 pytestmark = pytest.mark.broker
@@ -33,7 +33,7 @@ def test_a_replay_that_is_ended_by_force_loses_nothing(
     dlq = f"dlq.{source}"
     declare(every_broker, source, dlq)
     with connect(every_broker.url) as session:
-        bury(session, dlq, source, BODIES)
+        put_dead_letters(session, dlq, source, BODIES)
         with Running(tmp_path, "dead", "replay", every_broker.url, dlq, "--json") as process:
             until(lambda: session.depth(source) >= progress, 30, "the replay makes no progress")
             process.signal(how)
@@ -61,7 +61,7 @@ def test_a_broker_that_is_killed_under_a_replay_loses_nothing(every_broker: Brok
     source, dlq = "sendback.broker", "dlq.sendback.broker"
     declare(every_broker, source, dlq)
     with connect(every_broker.url) as session:
-        bury(session, dlq, source, BODIES)
+        put_dead_letters(session, dlq, source, BODIES)
         process = Running(tmp_path, "dead", "replay", every_broker.url, dlq, "--json")
         until(lambda: session.depth(source) >= 50, 30, "the replay makes no progress")
     every_broker.kill()

@@ -298,7 +298,7 @@ def test_on_rabbitmq_a_copy_comes_down_the_ladder_with_the_marks_of_the_retry_qu
 # -- ActiveMQ Classic ------------------------------------------------------------------------------
 
 
-def test_on_activemq_a_nack_buries_a_persistent_message_with_its_original_destination() -> None:
+def test_on_activemq_a_nack_dead_letters_a_persistent_message_with_its_original_destination() -> None:
     broker = broker_of("activemq", b"1")
     link = broker.connect()
     link.nack(get(link).tag)
@@ -419,7 +419,7 @@ def test_on_artemis_stomp_a_nack_destroys() -> None:
     assert broker.destroyed == 1
 
 
-def test_on_artemis_amqp_rejected_buries_and_deletes_without_a_dead_letter_address() -> None:
+def test_on_artemis_amqp_rejected_dead_letters_and_deletes_without_a_dead_letter_address() -> None:
     broker = broker_of("artemis", b"1")
     link = broker.connect()
     link.reject(get(link).tag)

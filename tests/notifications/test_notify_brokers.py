@@ -13,7 +13,7 @@ from redeliver_mw.notifications import Notify
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.test_run_processes import eventually
-from tests.dead_letters.burying import depth
+from tests.dead_letters.many_letters import depth
 from tests.faults.letters import declare
 from tests.notifications.receiver import SECRET, receiving
 

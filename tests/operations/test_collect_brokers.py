@@ -25,9 +25,8 @@ from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
 from tests.cli.running import REPOSITORY, Running, redeliver
-from tests.dead_letters.burying import bury, depth
-from tests.faults.letters import buried_by_the_broker, declare, until_there
-from tests.faults.letters import bury as bury_ours
+from tests.dead_letters.many_letters import depth, publish_letters
+from tests.faults.letters import dead_lettered_by_the_broker, declare, put_dead_letters, until_there
 from tests.faults.load import until
 from tests.operations.killing import site
 from tests.operations.taking import packed
@@ -75,7 +74,7 @@ def bodies(store: Store) -> list[bytes]:
 
 
 def test_all_letters_are_in_the_store_once_and_the_queue_is_empty(each: Broker, dlq: str, store: Store) -> None:
-    given = bury(each, dlq, MANY)
+    given = publish_letters(each, dlq, MANY)
     seen: list[tuple[str, int, int | None]] = []
     done = run(each, store, dlq, progress=lambda *how_far: seen.append(how_far))
     [queue] = done.queues
@@ -99,7 +98,7 @@ def test_the_copy_of_a_letter_in_the_store_is_the_copy_of_the_letter_in_its_queu
     declare(each, dlq)
     given = [b"\x00\xff" * 1000, "zwölf".encode(), b""]
     with connect(each.url) as session:
-        bury_ours(session, dlq, "orders", given)
+        put_dead_letters(session, dlq, "orders", given)
         adapter = session._adapter
 
         def copies(letters: list[Packed]) -> list[Any]:
@@ -115,17 +114,17 @@ def test_the_copy_of_a_letter_in_the_store_is_the_copy_of_the_letter_in_its_queu
 
 
 def test_a_letter_that_the_broker_has_dead_lettered_is_collected(each: Broker, file_store: Store) -> None:
-    grave = buried_by_the_broker(each, "collected.orders", b"lamp")
-    run(each, file_store, grave)
+    dead_letter_queue = dead_lettered_by_the_broker(each, "collected.orders", b"lamp")
+    run(each, file_store, dead_letter_queue)
     found = [one for one in page(file_store).letters if show(file_store, one.dl_id).packed.body == b"lamp"]
-    assert [(one.queue, one.source) for one in found] == [(grave, "queue:collected.orders")]
+    assert [(one.queue, one.source) for one in found] == [(dead_letter_queue, "queue:collected.orders")]
     assert (found[0].reason == "rejected") == (each.kind == "rabbitmq")  # the others give no reason
 
 
 def test_at_most_so_many_are_taken_from_several_queues_in_order(rabbitmq43: Broker, dlq: str, store: Store) -> None:
     queues = [f"{dlq}.{number}" for number in range(3)]
     for queue in queues:
-        bury(rabbitmq43, queue, SOME)
+        publish_letters(rabbitmq43, queue, SOME)
     done = run(rabbitmq43, store, *queues, queues[0], limit=SOME + 50)
     assert [(one.queue, one.found, one.collected) for one in done.queues] == [
         (queues[0], SOME, SOME),
@@ -136,7 +135,7 @@ def test_at_most_so_many_are_taken_from_several_queues_in_order(rabbitmq43: Brok
 
 
 def test_two_collects_at_once_share_the_letters(each: Broker, dlq: str, url: str) -> None:
-    given = bury(each, dlq, MANY)
+    given = publish_letters(each, dlq, MANY)
     results: list[Collected] = []
 
     def work() -> None:
@@ -158,7 +157,7 @@ def test_two_collects_at_once_share_the_letters(each: Broker, dlq: str, url: str
     "each", ["rabbitmq43", "artemis244"], indirect=True
 )  # ActiveMQ makes a queue that is asked for
 def test_a_missing_queue_is_an_error_before_any_letter_is_taken(each: Broker, dlq: str, file_store: Store) -> None:
-    bury(each, dlq, 10)
+    publish_letters(each, dlq, 10)
     with pytest.raises(DestinationMissing):
         run(each, file_store, dlq, f"{dlq}.missing")
     assert (depth(each, dlq), bodies(file_store)) == (10, [])
@@ -170,7 +169,7 @@ def test_a_missing_queue_is_an_error_before_any_letter_is_taken(each: Broker, dl
 def test_with_follow_letters_are_collected_as_they_come_until_it_is_stopped(
     each: Broker, dlq: str, file_store: Store
 ) -> None:
-    given = bury(each, dlq, 10)
+    given = publish_letters(each, dlq, 10)
     stop, done = threading.Event(), []
     other = f"{dlq}.other"
     declare(each, other)
@@ -192,7 +191,7 @@ def test_with_follow_letters_are_collected_as_they_come_until_it_is_stopped(
 
 def test_with_follow_it_goes_on_after_the_broker_was_away(each: Broker, dlq: str, file_store: Store) -> None:
     only_if(each.can_restart, "kill")
-    given = bury(each, dlq, 1_000)
+    given = publish_letters(each, dlq, 1_000)
     stop = threading.Event()
     done: list[Any] = []
     thread = threading.Thread(target=lambda: done.append(run(each, file_store, dlq, follow=True, stop=stop, batch=50)))
@@ -217,7 +216,7 @@ def test_with_follow_it_goes_on_after_the_broker_was_away(each: Broker, dlq: str
 def test_a_store_that_goes_away_in_the_middle_is_an_error_and_loses_nothing(
     each: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    given = bury(each, dlq, MANY)
+    given = publish_letters(each, dlq, MANY)
     file, away = tmp_path / "store.db", tmp_path / "away.db"
 
     def tell(queue: str, taken: int, of: int | None) -> None:
@@ -239,7 +238,7 @@ def test_a_store_that_goes_away_in_the_middle_is_an_error_and_loses_nothing(
 
 
 def test_ctrl_c_ends_it_in_good_order_and_the_next_one_goes_on(each: Broker, dlq: str, tmp_path: Path) -> None:
-    given = bury(each, dlq, 10)
+    given = publish_letters(each, dlq, 10)
     url = f"sqlite:///{tmp_path}/store.db"
     words = ("dead", "collect", "env:BROKER", dlq, "--store", "env:STORE")
     extra = {"BROKER": each.url, "STORE": url}
@@ -268,7 +267,7 @@ def test_ctrl_c_ends_it_in_good_order_and_the_next_one_goes_on(each: Broker, dlq
 def test_a_collect_that_is_killed_at_random_lines_loses_nothing_and_repeats_only_what_nothing_tells_apart(
     each: Broker, dlq: str, tmp_path: Path, seed: int
 ) -> None:
-    given = bury(each, dlq, TO_KILL)
+    given = publish_letters(each, dlq, TO_KILL)
     site(tmp_path)
     url, log = f"sqlite:///{tmp_path}/store.db", tmp_path / "kills"
     extra = {"BROKER": each.url, "KILL_CODE": str(REPOSITORY), "KILL_LOG": str(log)}

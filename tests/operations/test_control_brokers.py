@@ -24,7 +24,7 @@ from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.running import Running
 from tests.cli.test_run_processes import eventually, is_alive
-from tests.dead_letters.burying import depth
+from tests.dead_letters.many_letters import depth
 from tests.faults.letters import declare
 from tests.operations.replaying import became, headers, sent
 from tests.operations.test_collect_brokers import THREE

@@ -316,7 +316,7 @@ def main() -> int:
 def show(outcomes: Iterable[Outcome]) -> None:
     """Print the table, with the column that each seed's objective makes small."""
     table = Table("seed", "objective", "recommended")
-    for heading in ("old, foretold", "old, came", "new, foretold", "new, came", "held", ""):
+    for heading in ("old, predicted", "old, came", "new, predicted", "new, came", "held", ""):
         table.add_column(heading, justify="right")
     for one in outcomes:
         name = one.objective.minimise

@@ -18,7 +18,7 @@ from redeliver_mw.pipeline import Lake, LakeError, drain
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
-from tests.dead_letters.burying import bury, depth
+from tests.dead_letters.many_letters import depth, publish_letters
 from tests.disks import fill, small_disk_at
 from tests.faults.load import until
 from tests.pipeline.letters import table
@@ -58,7 +58,7 @@ def bodies_in(lake: Path) -> list[bytes]:
 def test_all_letters_are_rows_once_and_the_queue_is_empty(
     spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    bodies = bury(each, dlq, SOME)
+    bodies = publish_letters(each, dlq, SOME)
     seen: list[tuple[str, int, int]] = []
     done = drain(spark, each.url, dlq, tmp_path, progress=lambda *how_far: seen.append(how_far))
     assert (done.found, done.letters, done.again, done.stay, done.rest) == (SOME, SOME, 0, 0, "")
@@ -75,7 +75,7 @@ def test_what_dies_after_the_start_is_left_to_the_next_run(
     spark: SparkSession, rabbitmq43: Broker, dlq: str, tmp_path: Path
 ) -> None:
     """More letters come while the tasks are at work: as soon as the first batch is staged."""
-    bury(rabbitmq43, dlq, 2_000)
+    publish_letters(rabbitmq43, dlq, 2_000)
     staged = threading.Event()
 
     def more() -> None:
@@ -97,7 +97,7 @@ def test_what_dies_after_the_start_is_left_to_the_next_run(
 def test_it_stops_in_good_order_and_the_next_run_goes_on(
     spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    bodies = bury(each, dlq, 3_000)
+    bodies = publish_letters(each, dlq, 3_000)
     stop = threading.Event()
 
     def tell(what: str, done: int, of: int) -> None:
@@ -118,7 +118,7 @@ def test_it_stops_in_good_order_and_the_next_run_goes_on(
 def test_a_full_disk_is_one_clear_error_and_no_letter_is_lost(
     spark: SparkSession, rabbitmq43: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    bodies = bury(rabbitmq43, dlq, 300)
+    bodies = publish_letters(rabbitmq43, dlq, 300)
     with small_disk_at(tmp_path / "disk", "1m") as disk:
         lake = disk / "lake"
         Lake(lake, create=True)
@@ -137,7 +137,7 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(
 ) -> None:
     """The broker is up again at once. The letters whose settling the broker has forgotten come a second time."""
     only_if(each.can_restart, "kill")
-    bodies = bury(each, dlq, 3_000)
+    bodies = publish_letters(each, dlq, 3_000)
     killed = threading.Event()
 
     def tell(what: str, done: int, of: int) -> None:
@@ -188,7 +188,7 @@ def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
 ) -> None:
     """Spark tries killed tasks again. Letters that nothing tells apart may be there twice, a batch for each kill."""
     brokers = {f"dlq.killed.{name}": request.getfixturevalue(name) for name in THREE}
-    bodies = {dlq: bury(broker, dlq, MANY) for dlq, broker in brokers.items()}
+    bodies = {dlq: publish_letters(broker, dlq, MANY) for dlq, broker in brokers.items()}
     killed = Killed(tmp_path, "local[2,4]", 5, 1, brokers)
     assert len(killed.kills) >= 2  # of 15 that may be had: which lines are reached is chance
     for dlq, broker in brokers.items():
@@ -206,7 +206,7 @@ def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
 def test_where_spark_does_not_try_again_it_says_so_and_the_next_run_goes_on(
     rabbitmq43: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    bodies = bury(rabbitmq43, dlq, 4_000)
+    bodies = publish_letters(rabbitmq43, dlq, 4_000)
     killed = Killed(tmp_path, "local[2]", 2, 2, {dlq: rabbitmq43})
     troubles = [one.get("error") or one["rest"] for one in killed.drains if "error" in one or one["rest"]]
     assert 1 <= len(troubles) <= len(killed.kills)

@@ -20,7 +20,7 @@ from redeliver_mw.pipeline.draining.job import carry_out
 from redeliver_mw.pipeline.draining.order import DrainOrder
 from redeliver_mw.session import connect
 from tests.brokers import Broker
-from tests.faults.letters import bury, declare, take
+from tests.faults.letters import declare, put_dead_letters, take
 from tests.pipeline.letters import Task, letter, table
 
 Capture = pytest.CaptureFixture[str]
@@ -142,7 +142,7 @@ def test_rabbitmq_cannot_be_looked_into_without_a_trace(rabbitmq43: Broker, caps
 def test_letters_that_are_looked_at_stay_and_are_rows_once(activemq63: Broker, capsys: Capture, tmp_path: Path) -> None:
     declare(activemq63, DLQ)
     with connect(activemq63.url) as session:
-        bury(session, DLQ, SOURCE, [b"a", b"\xff\x00"])
+        put_dead_letters(session, DLQ, SOURCE, [b"a", b"\xff\x00"])
     first = json.loads(drained(capsys, activemq63.url, DLQ, tmp_path, "--peek", "--json"))
     second = json.loads(drained(capsys, activemq63.url, DLQ, tmp_path, "--peek", "--json"))
     assert [(done["found"], done["letters"], done["again"]) for done in (first, second)] == [(2, 2, 0), (2, 0, 2)]

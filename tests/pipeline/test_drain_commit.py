@@ -150,7 +150,7 @@ def test_a_copy_that_was_sent_twice_is_one_letter(lake: Lake) -> None:
     assert ids(lake) == ["c1", "c1-2"]
 
 
-def test_copies_that_a_broker_buried_may_share_an_id_and_are_all_there(lake: Lake) -> None:
+def test_copies_that_a_broker_dead_lettered_may_share_an_id_and_are_all_there(lake: Lake) -> None:
     """A handler has forwarded all headers of its message to several queues, from which they were rejected."""
     death = {"x-first-death-queue": "audit", "x-first-death-reason": "rejected", "redeliver_copy_id": "c1"}
     Task(lake).keep(letter(b"a", death, message_id="1"), letter(b"a", death, message_id="2"), sure=True)

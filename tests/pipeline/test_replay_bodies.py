@@ -14,7 +14,7 @@ from redeliver_mw.pipeline import Lake, drain, plan, replay
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.session import connect
 from tests.brokers import Broker
-from tests.faults.letters import bury, declare
+from tests.faults.letters import declare, put_dead_letters
 from tests.pipeline.replays import taken
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_bodies_that_stayed_in_the_lake_arrive_as_they_were(
     source, dlq = "bodies.orders", "dlq.bodies.orders"
     declare(broker, source, dlq)
     with connect(broker.url) as session:
-        bury(session, dlq, source, BODIES)
+        put_dead_letters(session, dlq, source, BODIES)
     assert drain(spark, broker.url, dlq, lake.root).letters == len(BODIES)
     made = plan(spark, lake, tmp_path / "plan", redact=lambda _: "?", edits=["header.repaired=yes"])
     assert made.letters == len(BODIES)
@@ -51,7 +51,7 @@ def test_letters_whose_bodies_were_forgotten_are_refused_and_counted(
     source, dlq = "bare.orders", "dlq.bare.orders"
     declare(rabbitmq43, source, dlq)
     with connect(rabbitmq43.url) as session:
-        bury(session, dlq, source, BODIES)
+        put_dead_letters(session, dlq, source, BODIES)
     drain(spark, rabbitmq43.url, dlq, lake.root)
     plan(spark, lake, tmp_path / "plan", bodies=False)
     forget(lake, "2100-01-01", bodies_only=True, execute=True)

@@ -12,7 +12,7 @@ import pytest
 
 from redeliver_mw.session import connect
 from tests.brokers import Broker
-from tests.faults.letters import bury, declare
+from tests.faults.letters import declare, put_dead_letters
 from tests.pipeline.replays import body_of, ledger_lines, numbers_in
 from tests.pipeline.test_cluster import python, submit, wheel
 
@@ -51,7 +51,7 @@ def test_dead_letters_are_drained_and_sent_back_by_executors(
 ) -> None:
     declare(rabbitmq43, SOURCE, DLQ)
     with connect(rabbitmq43.url) as session:
-        bury(session, DLQ, SOURCE, [body_of(number) for number in range(LETTERS)])
+        put_dead_letters(session, DLQ, SOURCE, [body_of(number) for number in range(LETTERS)])
     package, job, url = tmp_path / f"{wheel.stem}.zip", tmp_path / "job.py", tmp_path / "url"
     shutil.copy(wheel, package)
     job.write_text(JOB)

@@ -29,8 +29,8 @@ from redeliver_mw.pipeline.lake.snapshots import HEAD as EVENTS_HEAD
 from redeliver_mw.session import connect
 from tests.brokers import Broker, _install
 from tests.brokers.skips import not_to_be_had
-from tests.dead_letters.burying import depth
-from tests.faults.letters import bury, declare
+from tests.dead_letters.many_letters import depth
+from tests.faults.letters import declare, put_dead_letters
 from tests.pipeline.journals import lines, segment
 from tests.pipeline.letters import Task, letter
 from tests.pipeline.many_runs import everything, ids, publish_run, segments
@@ -86,7 +86,7 @@ def queues(rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[str, st
     source = f"orders.{uuid4().hex[:8]}"
     declare(rabbitmq43, source, f"dlq.{source}")
     with connect(rabbitmq43.url) as session:
-        bury(session, f"dlq.{source}", source, [body_of(number) for number in range(LETTERS)])
+        put_dead_letters(session, f"dlq.{source}", source, [body_of(number) for number in range(LETTERS)])
     return source, f"dlq.{source}"
 
 

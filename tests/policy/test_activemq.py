@@ -70,7 +70,7 @@ def delays(policy: RedeliveryPolicy, most: int = 20) -> list[int]:
     return [round(decision.base * 1000) for decision in decisions if isinstance(decision, Redeliver)]
 
 
-def buried(policies: PolicyMap, name: str, kind: str = "queue") -> str | None:
+def dead_letter_target(policies: PolicyMap, name: str, kind: str = "queue") -> str | None:
     """Return the destination of a dead letter of that source; None if the message is dropped."""
     decision = policies.resolve(name, kind).end("exhausted")
     if isinstance(decision, Discard):
@@ -84,7 +84,7 @@ def test_the_manuals_url_redelivers_four_times() -> None:
     policies = reader.read("tcp://localhost:61616?jms.redeliveryPolicy.maximumRedeliveries=4")
     assert delays(policies.default) == [1000] * 4
     assert policies.default.dead_after == 5
-    assert buried(policies, "any") == "queue:ActiveMQ.DLQ"
+    assert dead_letter_target(policies, "any") == "queue:ActiveMQ.DLQ"
     assert policies.warnings == ()
 
 
@@ -97,13 +97,13 @@ def test_the_manuals_plugin_waits_three_seconds_and_then_one() -> None:
 
 
 @pytest.mark.parametrize("text", [BILLING, BILLING.replace("&gt;", ">")])
-def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name(text: str) -> None:
+def test_the_minimal_example_retries_billing_twice_and_dead_letters_it_by_name(text: str) -> None:
     policies = reader.read(text)
     assert delays(policies.resolve("BILLING.eu")) == [1500, 4000]
-    assert buried(policies, "BILLING.eu") == "queue:DEAD.BILLING.eu"
+    assert dead_letter_target(policies, "BILLING.eu") == "queue:DEAD.BILLING.eu"
     assert policies.resolve("BILLING.eu").expired() == Discard("expired")
     assert delays(policies.resolve("OTHER")) == [1000] * 5
-    assert buried(policies, "OTHER") == "queue:ActiveMQ.DLQ"
+    assert dead_letter_target(policies, "OTHER") == "queue:ActiveMQ.DLQ"
     assert isinstance(policies.resolve("OTHER").expired(), DeadLetter)
 
 
@@ -267,22 +267,22 @@ def test_the_plugin_of_broker_redelivery_test_waits_four_seconds_and_two() -> No
     default = '<redeliveryPolicy initialRedeliveryDelay="4000" redeliveryDelay="2000" maximumRedeliveries="2"/>'
     policies = reader.read(plugin("", "", default))
     assert delays(policies.default) == [4000, 2000]
-    assert buried(policies, "x") == "queue:ActiveMQ.DLQ"
+    assert dead_letter_target(policies, "x") == "queue:ActiveMQ.DLQ"
 
 
 def test_the_plugin_drops_dead_messages_if_configured_and_still_dead_letters_expired_ones() -> None:
     default = '<redeliveryPolicy maximumRedeliveries="2"/>'
     policies = reader.read(plugin('sendToDlqIfMaxRetriesExceeded="false"', "", default))
     assert delays(policies.default) == [1000, 1000]
-    assert buried(policies, "x") is None
+    assert dead_letter_target(policies, "x") is None
     assert policies.default.expired() == DeadLetter((Target("queue", "ActiveMQ.DLQ"),), "expired")
 
 
-@pytest.mark.parametrize(("fallback", "grave"), [("true", "queue:ActiveMQ.DLQ"), ("false", None)])
-def test_the_plugin_never_retries_what_it_has_no_policy_for(fallback: str, grave: str | None) -> None:
+@pytest.mark.parametrize(("fallback", "target"), [("true", "queue:ActiveMQ.DLQ"), ("false", None)])
+def test_the_plugin_never_retries_what_it_has_no_policy_for(fallback: str, target: str | None) -> None:
     policies = reader.read(plugin(f'fallbackToDeadLetter="{fallback}"', '<redeliveryPolicy queue="A"/>'))
     assert delays(policies.resolve("B")) == []
-    assert buried(policies, "B") == grave
+    assert dead_letter_target(policies, "B") == target
     assert delays(policies.resolve("A")) == [1000] * 6
 
 
@@ -303,7 +303,7 @@ def test_redelivery_plugin_test_without_a_scheduler_is_a_warning_and_refused_by_
 
 
 @pytest.mark.parametrize(
-    ("origin", "text", "kind", "grave"),
+    ("origin", "text", "kind", "target"),
     [
         ("DeadLetterTest", endings(ending('queue="B"', "")), "queue", "queue:ActiveMQ.DLQ"),
         (
@@ -375,9 +375,9 @@ def test_redelivery_plugin_test_without_a_scheduler_is_a_warning_and_refused_by_
         ),
     ],
 )
-def test_a_dead_message_goes_where_its_strategy_says(origin: str, text: str, kind: str, grave: str | None) -> None:
+def test_a_dead_message_goes_where_its_strategy_says(origin: str, text: str, kind: str, target: str | None) -> None:
     policies = reader.read(text)
-    assert buried(policies, "x", kind) == grave
+    assert dead_letter_target(policies, "x", kind) == target
     assert delays(policies.resolve("x", kind)) == [1000] * 6
 
 
@@ -386,13 +386,13 @@ def test_policy_and_strategy_are_each_the_best_of_their_own_map() -> None:
         '<redeliveryPolicy queue="A.*" maximumRedeliveries="1"/>',
         '<redeliveryPolicy queue="A.b.>" maximumRedeliveries="2"/>',
     )
-    graves = endings(
+    strategies = endings(
         ending('queue="*.b"', '<sharedDeadLetterStrategy deadLetterQueue="D1"/>'),
         ending('queue="A.>"', '<sharedDeadLetterStrategy deadLetterQueue="D2"/>'),
     )
-    policies = reader.read(f"<beans>{entries}{graves}</beans>")
+    policies = reader.read(f"<beans>{entries}{strategies}</beans>")
     found = {
-        name: (policies.resolve(name).dead_after, buried(policies, name))
+        name: (policies.resolve(name).dead_after, dead_letter_target(policies, name))
         for name in ("A", "A.x", "A.b", "A.b.c", "B.b", "C")
     }
     assert found == {

@@ -228,7 +228,7 @@ def test_dollar_is_replaced_literally_and_wherever_it_stands() -> None:
         ({"dead_letter": " dlq"}, "dead_letter"),
         ({"dead_letter": []}, "dead_letter"),
         ({"dead_letter": 5}, "dead_letter"),
-        ({"on_dead": "bury"}, "on_dead"),
+        ({"on_dead": "forget"}, "on_dead"),
         ({"act": "later"}, "act"),
         ({"expiry": "discard"}, "expiry"),
         ({"retry_on": 5}, "retry_on"),

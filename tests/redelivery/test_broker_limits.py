@@ -60,7 +60,7 @@ def test_a_policy_that_gives_back_more_often_than_the_broker_takes_is_refused(
 
 
 def test_every_arm_has_to_keep_below_the_brokers_limit() -> None:
-    limit = BrokerLimit(returns=4, spelled="x-delivery-limit 3", buried="dlq")
+    limit = BrokerLimit(returns=4, spelled="x-delivery-limit 3", dead_letter_to="dlq")
     policy = RedeliveryPolicy(3, 1.0)
     assert not refused(policy, limit)
     assert "is dead after 9 failures" in refused(policy.replace(arms={"a": (0.1, {"dead_after": 9})}), limit)
@@ -84,20 +84,22 @@ def test_a_limit_that_deletes_is_warned_of_whatever_its_number() -> None:
 
 
 @pytest.mark.parametrize(("returns", "is_warned"), [(4, False), (3, True)])
-def test_a_limit_that_buries_is_warned_of_where_our_policy_still_redelivers(returns: int, is_warned: bool) -> None:
-    said = warned(RedeliveryPolicy(3, 1.0), BrokerLimit(returns=returns, buried="DLQ"))
+def test_a_limit_that_dead_letters_is_warned_of_where_our_policy_still_redelivers(
+    returns: int, is_warned: bool
+) -> None:
+    said = warned(RedeliveryPolicy(3, 1.0), BrokerLimit(returns=returns, dead_letter_to="DLQ"))
     assert bool(said) is is_warned
     assert not is_warned or "the broker puts a message into DLQ at its 3rd counted return" in said
 
 
 def test_what_our_failures_give_back_leaves_less_to_lost_connections() -> None:
-    policy, limit = RedeliveryPolicy(3, 1.0), BrokerLimit(returns=5, buried="DLQ")
+    policy, limit = RedeliveryPolicy(3, 1.0), BrokerLimit(returns=5, dead_letter_to="DLQ")
     assert not warned(policy, limit)
     assert warned(policy, limit, "nack")
 
 
 def test_a_policy_that_never_gives_up_is_warned_of_any_limit() -> None:
-    assert warned(RedeliveryPolicy(None, 1.0), BrokerLimit(returns=1000, buried="DLQ"))
+    assert warned(RedeliveryPolicy(None, 1.0), BrokerLimit(returns=1000, dead_letter_to="DLQ"))
     assert not warned(RedeliveryPolicy(None, 1.0), BrokerLimit())
 
 
@@ -147,6 +149,6 @@ def test_an_app_says_nothing_of_a_queue_without_a_limit(caplog: pytest.LogCaptur
 
 
 def test_a_declared_limit_that_the_broker_contradicts_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    started(9, dead_letter="buried", told=5)
+    started(9, dead_letter="dead", told=5)
     [said] = [r.getMessage() for r in caplog.records]
     assert said == "queue:orders: broker_limit=5 is not what the broker says: limit=9"

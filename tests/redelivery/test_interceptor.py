@@ -189,7 +189,7 @@ def test_only_the_targets_not_yet_confirmed_are_tried_again_and_ever_more_slowly
         core.due(core.the(StartTimer))
         assert core.the(PublishCopy).out.copy_id == bad.out.copy_id
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-    assert len(halts) == 1, "said once"
+    assert len(halts) == 1, "logged once"
     assert halts[0].loud
     assert "audit" in halts[0].reason
     assert "DLQ" not in halts[0].reason

@@ -4,9 +4,9 @@
 
 A small model of broker, handlers, timers and publishing link offers the inputs that are possible now; the walk
 takes each of them in turn and goes on from there; bad answers and losses are as many as the test says, since each
-loss may leave one more answer outstanding, without end. Two histories that lead to the same situation (stories,
-ledger, budget, pauses, what is still to come; times as distances from now) are one state. One message is walked
-until no new state is found; two messages on one connection to a depth.
+loss may leave one more answer outstanding, without end. Two histories that lead to the same situation (tracked
+deliveries, ledger, budget, pauses, what is still to come; times as distances from now) are one state. One message is
+walked until no new state is found; two messages on one connection to a depth.
 
 The model is kinder than the world in one point: a copy that was kept although its answer was bad is kept once
 for each copy id, so that what is checked of one message does not mix with its duplicate.

@@ -24,7 +24,7 @@ TOLD_EVERY = 60.0  # seconds, where there is no terminal for a bar
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("seed", nargs="*", type=int, help="histories to tell, as numbered stories")
+    parser.add_argument("seed", nargs="*", type=int, help="histories to tell, as numbered lines")
     parser.add_argument("--histories", type=int, default=0, metavar="N", help="run N histories")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
@@ -43,10 +43,10 @@ def main() -> int:
 
 def _one(seed: int, *, limbos: bool, whole: bool) -> int:
     plan = plan_of(seed, limbos=limbos)
-    story, bad = tell(plan)
+    text, bad = tell(plan)
     if bad and not whole:
-        story, _ = tell(smaller(plan))
-    print(story)
+        text, _ = tell(smaller(plan))
+    print(text)
     return int(bad)
 
 

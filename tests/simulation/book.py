@@ -213,11 +213,11 @@ class Book:
         if verdict == "silent" and not nowhere:
             self.expose(m, "its copy may be there or not")
 
-    def watching(self, keeper: LimboService | None) -> LimboService | None:
-        """Return the keeper, watched: what is to be parked is on its way until that is answered."""
-        if keeper is None:
+    def watching(self, service: LimboService | None) -> LimboService | None:
+        """Return the service, watched: what is to be parked is on its way until that is answered."""
+        if service is None:
             return None
-        park = keeper.park
+        park = service.park
 
         def watched(
             out: Outgoing,
@@ -237,8 +237,8 @@ class Book:
 
             park(out, due, answered, terms, places)
 
-        keeper.park = watched
-        return keeper
+        service.park = watched
+        return service
 
     # -- faults -------------------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Book:
             m.running = m.publishes = 0
 
     def process_stopped(self, *, gently: bool) -> None:
-        """Note that the process has stopped: what it had in hand is the broker's again.
+        """Note that the process has stopped: the broker has again what it had in hand.
 
         With `gently`, nothing hindered the process from taking the counts along.
         """

@@ -31,7 +31,7 @@ from .plan import LATER, SOURCE, Letter
 if TYPE_CHECKING:
     from .world import World
 
-POLL, POLLS = LEASE / 3, 9  # seconds until a clerk looks again; so often that a dead one's lease is over by then
+POLL, POLLS = LEASE / 3, 9  # seconds until a worker looks again; so often that a dead one's lease is over by then
 
 
 @contextmanager
@@ -99,7 +99,7 @@ class Life:
             self.adapter.call_later(POLL, partial(self._look, 1))
 
     def _look(self, number: int) -> None:
-        """Look at the limbo as the clerk's thread does every now and then, here ever more rarely.
+        """Look at the limbo as the worker's thread does every now and then, here ever more rarely.
 
         An empty limbo is not worth a look.
         """

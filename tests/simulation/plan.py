@@ -111,7 +111,7 @@ class Plan:
         rests = ", ".join(f"{rest:g}" for rest in self.backoff)
         lines = [
             f"{self.broker}, delay={self.delay}{store}, prefetch {self.prefetch}, {self.workers} workers; "
-            f"{self.on_dead} after {self.dead_after} failures, rests of {rests} s, {self.targets} dead-letter targets"
+            f"{self.on_dead} after {self.dead_after} failures, delays of {rests} s, {self.targets} dead-letter targets"
             + (", letters sent back by a stranger" if self.replay else ""),
             *map(str, self.letters),
             *map(str, self.faults),

@@ -43,7 +43,7 @@ def failures_in(start: int, end: int, limbos: bool = False) -> list[int]:
 
 
 def tell(plan: Plan) -> tuple[str, bool]:
-    """Return a history as a numbered story, and whether it is a bad one."""
+    """Return a history as numbered lines, and whether it is a bad one."""
     world, bad, trace = World(plan, telling=True), "", ""
     with _silence():
         try:
@@ -52,7 +52,7 @@ def tell(plan: Plan) -> tuple[str, bool]:
             bad = str(broken)
         except Exception as error:
             bad, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
-    lines = [f"{number:4}  {line}" for number, line in enumerate(world.story, 1)]
+    lines = [f"{number:4}  {line}" for number, line in enumerate(world.lines, 1)]
     again = f"python -m tests.simulation{' --limbo' * plan.limbos} {plan.seed}"
     end = f"BROKEN: {bad}\nagain: {again}" if bad else "no rule was broken"
     return "\n".join([f"history {plan.seed}", str(plan), *lines, trace, end]), bool(bad)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests 20 000 histories in which things go wrong; whichever is bad is told as a story.
+"""Tests 20 000 histories in which things go wrong; whichever is bad is printed as numbered lines.
 
 `make test` runs the first four thousand of them, `make test-all` the others, and `make prove` a million.
 """
@@ -43,7 +43,7 @@ def test_a_history_is_the_same_in_every_process() -> None:
     program = (
         "from tests.simulation.__main__ import *; [print(tell(plan_of(n, limbos=n % 9 == 0))[0]) for n in range(60)]"
     )
-    stories = [
+    texts = [
         subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
@@ -53,8 +53,8 @@ def test_a_history_is_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2")
     ]
-    assert stories[0] == stories[1]
-    assert stories[0].count(b"FAULT") > 40
+    assert texts[0] == texts[1]
+    assert texts[0].count(b"FAULT") > 40
 
 
 def test_a_bad_history_is_shrunk_to_what_makes_it_bad() -> None:
@@ -70,11 +70,11 @@ def test_a_bad_history_is_shrunk_to_what_makes_it_bad() -> None:
 
 def test_the_report_of_a_simulation_names_what_went_wrong() -> None:
     plan = replace(plan_of(7), faults=(Fault(3, "cut"), Fault(9, "crash", 1.0)))
-    story, bad = tell(plan)
+    text, bad = tell(plan)
     assert not bad
-    assert "every connection is cut" in story
-    assert "the process dies" in story
-    assert story.count("a process starts") >= 2
+    assert "every connection is cut" in text
+    assert "the process dies" in text
+    assert text.count("a process starts") >= 2
 
 
 @pytest.mark.parametrize("name", ["swap settle and publish", "take a replayed count for a live one"])

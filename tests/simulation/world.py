@@ -30,14 +30,14 @@ MOST_STEPS = 50_000  # at one instant: more than any history has that ends
 class World:
     """Runs one history by `run()`.
 
-    Broken is raised where a rule does not hold, and `story` then tells how it came.
+    Broken is raised where a rule does not hold, and `lines` then tells how it came.
     """
 
     def __init__(self, plan: Plan, *, telling: bool = False) -> None:
         self.plan = plan
         self.policy = plan.policy
         self.telling = telling
-        self.story: list[str] = []
+        self.lines: list[str] = []
         self.clock = SteppedClock()
         self.clock.world = self
         self.broker = WatchedBroker(plan.broker, clock=self.clock, faults=Faults(plan.seed), name="simulation")
@@ -57,7 +57,7 @@ class World:
     def note(self, what: str) -> None:
         if self.telling:
             now = self.clock.now()
-            self.story.append(f"{now.mono:9.3f} s  point {self.points:3}  {what}")
+            self.lines.append(f"{now.mono:9.3f} s  point {self.points:3}  {what}")
 
     # -- points -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from redeliver_mw.policy import Redelivery  # expect: error
 
 # Policies
 RedeliveryPolicy(dead_after="seven")  # expect: error
-RedeliveryPolicy(on_dead="bury")  # expect: error
+RedeliveryPolicy(on_dead="forget")  # expect: error
 RedeliveryPolicy(maximum=7)  # expect: error
 RedeliveryPolicy().dead_after = 3  # expect: error
 RedeliveryPolicy().decide("3")  # expect: error

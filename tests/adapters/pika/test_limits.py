@@ -324,12 +324,12 @@ def test_dead_letters_go_where_an_argument_or_else_a_policy_says() -> None:
         "name": "q",
         "type": "quorum",
         "delivery_limit": 20,
-        "effective_policy_definition": {"dead-letter-exchange": "graves"},
+        "effective_policy_definition": {"dead-letter-exchange": "dead-exchange"},
     }
-    assert limit_in(queue, "4.3.6").buried == "the exchange 'graves'"
+    assert limit_in(queue, "4.3.6").dead_letter_to == "the exchange 'dead-exchange'"
     queue["arguments"] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    assert limit_in(queue, "4.3.6").buried == "the queue 'dead'"
-    assert limit_in(queue | {"arguments": {}, "effective_policy_definition": {}}, "4.3.6").buried == ""
+    assert limit_in(queue, "4.3.6").dead_letter_to == "the queue 'dead'"
+    assert limit_in(queue | {"arguments": {}, "effective_policy_definition": {}}, "4.3.6").dead_letter_to == ""
 
 
 def test_a_queue_whose_policies_are_not_gathered_yet_is_unknown_unless_an_argument_limits_it() -> None:

@@ -47,9 +47,9 @@ class Programs:
         self._adapter.close()
 
 
-def park(keeper: LimboService, out: Outgoing) -> None:
+def park(service: LimboService, out: Outgoing) -> None:
     parked = threading.Event()
-    keeper.park(out, time.time(), lambda verdict, _: parked.set() if verdict == "ok" else None)
+    service.park(out, time.time(), lambda verdict, _: parked.set() if verdict == "ok" else None)
     assert parked.wait(PATIENCE)
 
 
@@ -63,8 +63,8 @@ def test_a_row_whose_removal_was_lost_is_published_again_and_is_there_once(
         raise LimboError("gone")
 
     monkeypatch.setattr(Limbo, "done", lost)
-    with programs as keeper:
-        park(keeper, Outgoing(Destination(queue), b"one", {}, copy_id="c" * 32))
+    with programs as service:
+        park(service, Outgoing(Destination(queue), b"one", {}, copy_id="c" * 32))
         until(lambda: world.depth(queue) == 1, PATIENCE, "it is not published")
     assert count(programs.limbo) == 1
     monkeypatch.setattr(Limbo, "done", lambda limbo, rows: (published.extend(rows), done(limbo, rows))[1])
@@ -88,7 +88,7 @@ def test_what_a_full_address_refused_is_no_duplicate_when_it_is_tried_again(worl
 def test_another_message_with_the_same_copy_id_is_not_taken_for_it(world: ProtonWorld, tmp_path: Path) -> None:
     queue, programs = world.new_queue(), Programs(world, tmp_path)
     for number in (1, 2):
-        with programs as keeper:
-            park(keeper, Outgoing(Destination(queue), b"one", {}, copy_id="c" * 32))
+        with programs as service:
+            park(service, Outgoing(Destination(queue), b"one", {}, copy_id="c" * 32))
             until(lambda number=number: world.depth(queue) == number, PATIENCE, "it is not published")
             until(lambda: count(programs.limbo) == 0, PATIENCE, "it stays")

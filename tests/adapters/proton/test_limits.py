@@ -51,13 +51,13 @@ def test_a_message_goes_with_the_return_that_its_address_settings_name(
     queue, dead = world.new_queue(), world.new_queue()
     world.raw.settings(queue, maxDeliveryAttempts=attempts, deadLetterAddress=dead)
     found = limit_at(probe, queue)
-    assert (found.returns, found.buried, found.trust) == (attempts, dead, Trust.PROBED)
+    assert (found.returns, found.dead_letter_to, found.trust) == (attempts, dead, Trust.PROBED)
     assert last_return(world, probe, queue) == attempts
     assert world.depth(dead) == 1
 
 
 @pytest.mark.broker
-def test_a_dead_letter_address_without_a_queue_buries_nothing(world: ProtonWorld, probe: Probe) -> None:
+def test_a_dead_letter_address_without_a_queue_keeps_nothing(world: ProtonWorld, probe: Probe) -> None:
     queue = world.new_queue()
     world.raw.settings(queue, maxDeliveryAttempts=3, deadLetterAddress=world.new_name())
     assert limit_at(probe, queue) == BrokerLimit(returns=3, spelled="max-delivery-attempts 3")
@@ -67,15 +67,15 @@ def test_a_dead_letter_address_without_a_queue_buries_nothing(world: ProtonWorld
 
 @pytest.mark.broker
 def test_a_release_is_never_counted_so_the_limit_refuses_no_policy(world: ProtonWorld) -> None:
-    queue, dead, buried = world.new_queue(), world.new_queue(), world.new_queue()
-    world.raw.settings(queue, maxDeliveryAttempts=2, deadLetterAddress=buried)
+    queue, dead, target = world.new_queue(), world.new_queue(), world.new_queue()
+    world.raw.settings(queue, maxDeliveryAttempts=2, deadLetterAddress=target)
     policy = RedeliveryPolicy(6, 0.05, f"queue:{dead}")
     consumer = world.consume(queue, fail_first(5), policy, delay="nack")
     world.send(queue, b"one", message_id="m1")
     assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
     assert consumer.counts == [1, 2, 3, 4, 5, 6]
     consumer.stop()
-    assert world.depth(buried) == world.depth(dead) == 0
+    assert world.depth(target) == world.depth(dead) == 0
 
 
 @pytest.mark.broker

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests wrong producers, users and brokers: what is wrong is said once, with a cure, and nothing is lost."""
+"""Tests wrong producers, users and brokers: what is wrong is logged once, with a cure, and nothing is lost."""
 
 from __future__ import annotations
 

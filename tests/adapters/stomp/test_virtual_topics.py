@@ -36,7 +36,7 @@ def publish(world: StompWorld, topic: str, body: bytes) -> None:
     assert world._open().send(f"/topic/{topic}", body) == ""
 
 
-def test_an_app_retries_and_buries_for_its_own_queue_alone(world: StompWorld) -> None:
+def test_an_app_retries_and_dead_letters_for_its_own_queue_alone(world: StompWorld) -> None:
     topic, ours, theirs = queues(world)
     policy = RedeliveryPolicy(3, DELAYS, f"queue:dead.{ours}")
     consumer = world.consume(ours, fail, policy, delay="schedule")

@@ -53,8 +53,8 @@ def test_a_nack_is_a_failure_that_is_retried(kind: Any, activemq63: Broker) -> N
     (dead,) = left(activemq63, f"DLQ.{queue}", 1)
     assert dead.headers["redeliver_failures"] == "3"
     assert left(activemq63, queue) == []
-    buried = left(activemq63, "ActiveMQ.DLQ")  # which other tests use too
-    assert not [frame for frame in buried if frame.headers.get("original-destination") == f"/queue/{queue}"]
+    letters = left(activemq63, "ActiveMQ.DLQ")  # which other tests use too
+    assert not [frame for frame in letters if frame.headers.get("original-destination") == f"/queue/{queue}"]
 
 
 @pytest.mark.broker

@@ -76,7 +76,7 @@ def test_a_policy_of_a_month_with_longer_outages_is_reported_as_off() -> None:
     found = how_wrong(history(march, EAGER, rng, version="march") + history(april, CALM, rng, version="april"))
     assert [check.wrong for check in found] == [True, True]
     by_version = {check.policy_version: check for check in found}
-    assert by_version["april"].off > 0.1  # March foretold more than came
+    assert by_version["april"].off > 0.1  # March predicted more than came
     assert by_version["march"].off < -0.1
     assert "the times were not alike" in str(by_version["april"])
 
@@ -113,11 +113,11 @@ def test_what_it_calls_wrong_is_how_wrong_the_back_test_gets_and_why() -> None:
     eager, calm = crushed(12_000, EAGER, 0.003), crushed(12_000, CALM, 0.003)
     check = next(one for one in how_wrong(eager + calm) if one.policy_version == EAGER.version)
     once = Candidate("one retry, then", RedeliveryPolicy(2, check.within_s))
-    [foretold] = History(calm).backtest([once], by="all")
+    [predicted] = History(calm).backtest([once], by="all")
     [seen] = History(eager).backtest([once], by="all")
-    assert check.predicted == pytest.approx(foretold.p_recover, abs=0.003)
+    assert check.predicted == pytest.approx(predicted.p_recover, abs=0.003)
     assert check.observed == pytest.approx(seen.p_recover, abs=0.003)
-    assert check.off == pytest.approx(foretold.p_recover - seen.p_recover, abs=0.005)
+    assert check.off == pytest.approx(predicted.p_recover - seen.p_recover, abs=0.005)
     # and the whole policy is off as well, which no row of a calm history says
     [whole] = History(calm).backtest([Candidate("eager", EAGER)], by="all")
     assert not whole.extrapolated

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what a replay is for, as a story: an outage, a fix that is half right, a canary, a fix that is right."""
+"""Tells what a replay is for: an outage, a fix that is half right, a canary, a fix that is right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 ORDERS, CANARY = 200, 40
-SOURCE, DLQ = "story.orders", "dlq.story.orders"
+SOURCE, DLQ = "fixes.orders", "dlq.fixes.orders"
 
 
 class Warehouse:

@@ -39,7 +39,7 @@ def letters(dlq: str, number: int) -> Iterator[Outgoing]:
         yield Outgoing(Destination(dlq), b"\xff%08d" % n * 40, headers, properties)
 
 
-def bury(broker: Broker, dlq: str, number: int) -> set[bytes]:
+def publish_letters(broker: Broker, dlq: str, number: int) -> set[bytes]:
     """Publish so many letters, each confirmed, and return their bodies."""
     declare(broker, dlq)
     adapter, sink, room = adapter_for(broker.url), Nobody(), threading.Semaphore(500)
