@@ -57,11 +57,11 @@ class ScheduleRange:
     smallest: float = 0.001
     lateness: float = 0.0
 
-    def hop(self, rest: float) -> float:
-        """Return the longest delay not above `rest` that one copy can wait, in seconds; 0 if `rest` is too short."""
+    def hop(self, delay: float) -> float:
+        """Return the longest delay not above `delay` that one copy can wait, in seconds; 0 if `delay` is too short."""
         if self.rungs:
-            return max((rung for rung in self.rungs if rung <= rest), default=0.0)
-        return rest - self.lateness if rest - self.lateness >= self.smallest else 0.0
+            return max((rung for rung in self.rungs if rung <= delay), default=0.0)
+        return delay - self.lateness if delay - self.lateness >= self.smallest else 0.0
 
 
 @dataclass(frozen=True, slots=True)

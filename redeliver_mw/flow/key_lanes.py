@@ -167,7 +167,7 @@ class KeyLanes:
             going.join(self._bound(lane, now, room))
         return going
 
-    def rests(self, delivery: Delivery, now: float, room: int) -> Admitted:
+    def retries(self, delivery: Delivery, now: float, room: int) -> Admitted:
         """Note that a delivery has failed and will be run again here."""
         place = self._places.get(delivery)
         if place is None or place.lane.line[0] is not place or place.parks:

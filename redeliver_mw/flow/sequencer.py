@@ -112,8 +112,8 @@ class KeySequencer:
         source = c.delivery.destination
         if source not in self._lanes:
             return
-        if c.rests:
-            self._do(source, lambda lanes, mono, room: lanes.rests(c.delivery, mono, room))
+        if c.retries:
+            self._do(source, lambda lanes, mono, room: lanes.retries(c.delivery, mono, room))
         elif c.returns:
             now = self._clock.now()
             until = now.mono + max(0.0, (c.not_before_us or now.us) / 1e6 - now.wall)

@@ -120,9 +120,9 @@ class LimboWorker:
         """
         self._jobs.put(_RowMessage(row, "failed", why, again))
 
-    def back(self, row: Parked, rest: float = 1.0) -> None:
-        """Publish a row again after `rest` seconds; count nothing, as it was not tried, or nobody knows the outcome."""
-        self._jobs.put(_RowMessage(row, "back", at=self._clock.now().mono + rest))
+    def back(self, row: Parked, delay: float = 1.0) -> None:
+        """Publish a row again after `delay` seconds; count nothing: it was not tried, or nobody knows the outcome."""
+        self._jobs.put(_RowMessage(row, "back", at=self._clock.now().mono + delay))
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Do what was given to the worker, and close the limbo. False if that took more than `timeout` seconds.

@@ -120,14 +120,14 @@ class BrokerContents:
         for queue in self.bound(target):
             message = StoredMessage(next(self.ids), body, dict(headers), properties, durable)
             now = self._clock.now().mono
-            rest = self._ways.delay(now, after, headers)
-            if not rest:
+            delay = self._ways.delay(now, after, headers)
+            if not delay:
                 self.put(queue, message)
                 continue
             if self._ways.name == "activemq":  # its scheduler postpones the expiry by the delay
-                message.properties = _expiry_shifted(properties, rest)
-            self.scheduled[message.id] = ScheduledMessage(queue.destination, message, now + rest, rest)
-            self._loop.call_later(rest, functools.partial(self._due, message.id))
+                message.properties = _expiry_shifted(properties, delay)
+            self.scheduled[message.id] = ScheduledMessage(queue.destination, message, now + delay, delay)
+            self._loop.call_later(delay, functools.partial(self._due, message.id))
 
     def put(self, queue: MemoryQueue, message: StoredMessage) -> None:
         if queue.full and len(queue):

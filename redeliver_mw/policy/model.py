@@ -123,7 +123,7 @@ class RedeliveryPolicy:
     name: str = field(compare=False)
     language: str = field(compare=False)  # `native`, or the language of the original text
     native: str = field(compare=False)  # the complete original spelling; empty if there is none
-    _rests: dict[int, Redeliver] = field(compare=False, repr=False)
+    _decisions: dict[int, Redeliver] = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class RedeliveryPolicy:
             name=name,
             language=language,
             native=native,
-            _rests={},
+            _decisions={},
             arms=(),
         )
         self.__dict__["arms"] = arms_of(arms, self)
@@ -178,7 +178,8 @@ class RedeliveryPolicy:
             given["on_dead"] = "dead-letter"
         made = RedeliveryPolicy(**given | changes)
         if made.backoff is self.backoff:
-            made.__dict__["_rests"] = self._rests  # they depend on the back-off alone, so both policies share the cache
+            # The decisions depend on the back-off alone, so both policies share the cache.
+            made.__dict__["_decisions"] = self._decisions
         return made
 
     @classmethod
@@ -306,7 +307,7 @@ class RedeliveryPolicy:
 
         As exact as `Backoff.longest`. `RetryAfter` may ask for more, which is not part of the policy.
         """
-        last = self._last_rest()
+        last = self._last_delay()
         # A message that is kept is delayed once more even if its first failure was the last allowed one.
         own = self.backoff.longest(max(last, 1) if last is not None and self.on_dead == "keep" else last)
         return max([own, *(arm.policy.longest_delay for arm in self.arms)])
@@ -324,7 +325,7 @@ class RedeliveryPolicy:
         whole = f"{_canonical(self)}|{self.backoff!r}|{self.stop!r}{arms}"
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
-    def _last_rest(self) -> int | None:
+    def _last_delay(self) -> int | None:
         # The last failure that can be followed by a delay, for a message that fails as fast as possible.
         elapsed = 0.0
         for failures in range(1, 1000):
@@ -383,11 +384,11 @@ class RedeliveryPolicy:
     def _redeliver(self, failures: int, wish: float) -> Redeliver:
         if wish:
             return Redeliver(*self._span(failures, wish), self.backoff, failures)
-        found = self._rests.get(failures)
+        found = self._decisions.get(failures)
         if found is None:
             found = Redeliver(*self._span(failures, wish), self.backoff, failures)
             if 0 <= failures <= _REMEMBERED:
-                self._rests[failures] = found
+                self._decisions[failures] = found
         return found
 
     def _span(self, failures: int, wish: float) -> DelaySpan:

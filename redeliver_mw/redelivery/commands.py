@@ -274,13 +274,13 @@ class Log:
 class OrderUpdate:
     """Tells the messages of an ordered source that wait behind this delivery what became of it.
 
-    `rests`: the message will be run again here. Otherwise the message is finished, or, if `returns` is not empty, it
+    `retries`: the message will be run again here. Otherwise the message is finished, or, if `returns` is not empty, it
     will be delivered again under that message key, not before `not_before_us`. `left`: the delivery was not settled,
     and the broker has the message again.
     """
 
     delivery: Delivery
-    rests: bool = False
+    retries: bool = False
     returns: str = ""
     not_before_us: int | None = None
     left: bool = False

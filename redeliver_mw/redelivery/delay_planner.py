@@ -36,12 +36,12 @@ class DelayPlanner:
         self._capabilities = deliveries.capabilities
         self._schedule_wait = schedule_wait
 
-    def _young(self, tracked: TrackedDelivery, rest: float) -> float:
-        """Return for how many seconds yet what a copy for this rest would wait in is not to be trusted with it."""
+    def _young(self, tracked: TrackedDelivery, delay: float) -> float:
+        """Return for how many seconds yet what a copy for this delay would wait in is not to be trusted with it."""
         schedule = tracked.plan.ways.schedule
         if self._schedule_wait is None or schedule is None:
             return 0.0
-        hop = schedule.hop(rest)
+        hop = schedule.hop(delay)
         return self._schedule_wait(tracked.plan.source, hop) if hop > 0 else 0.0
 
     def early_by(self, tracked: TrackedDelivery, at: Moment) -> float:
@@ -51,10 +51,10 @@ class DelayPlanner:
         """
         past = tracked.past
         if tracked.plan.policy.language == interop.DATED:
-            rest = interop.rest_until_due(tracked.delivery, at.wall)
-            if rest * 1e6 > SLACK_US:
-                past.not_before_us = at.us + round(rest * 1e6)
-                return rest
+            delay = interop.delay_until_due(tracked.delivery, at.wall)
+            if delay * 1e6 > SLACK_US:
+                past.not_before_us = at.us + round(delay * 1e6)
+                return delay
         if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
             return 0.0
         step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
@@ -73,7 +73,7 @@ class DelayPlanner:
         count = tracked.delivery.headers.get(name) if name else None
         return isinstance(count, int) and count > 1
 
-    def wait_out(self, tracked: TrackedDelivery, rest: float, at: Moment) -> None:
+    def delay_attempt(self, tracked: TrackedDelivery, delay: float, at: Moment) -> None:
         """Hold the delivery, give it back later, or let a copy wait at the broker or in the limbo."""
         if tracked.state is State.ABANDONED:  # the broker has it again; its not-before stands in the ledger
             return self._effects.step(tracked, Signal.HOLD)
@@ -84,8 +84,8 @@ class DelayPlanner:
         if tracked.delivery.in_line:
             ways = ways.in_line()
         last_place = ways.spare is not None and taken >= ways.spare
-        room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + rest, at))
-        young = self._young(tracked, rest) if self._schedule_wait is not None and tracked.copyable else 0.0
+        room = tracked.has_room(options) or (tracked.copyable and self._displace(tracked, at.mono + delay, at))
+        young = self._young(tracked, delay) if self._schedule_wait is not None and tracked.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
             young = LOOK_UP if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
@@ -94,7 +94,7 @@ class DelayPlanner:
             ways = replace(ways, hold_max=min(ways.hold_max, HOLD_MAX_ALONE))
         back_early = tracked.state is State.EARLY and room  # not given back again at once: clocks may differ
         way = choose_delay(
-            rest,
+            delay,
             ways,
             room=room,
             nackable=tracked.key is not None
@@ -110,16 +110,16 @@ class DelayPlanner:
             return
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             room = tracked.has_room(options)
-            way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
+            way = choose_delay(delay, ways, room=room, nackable=False, copyable=False)
         elif way.how == "hold" and (
             (last_place and _was_held(tracked) and self._to_the_tail(tracked, at))
-            or (_outlasts(tracked, options, at.mono + way.seconds) and self._leave_on_a_copy(tracked, rest, at))
+            or (_outlasts(tracked, options, at.mono + way.seconds) and self._leave_on_a_copy(tracked, delay, at))
         ):
             return
         if young > 0 and way.how == "hold":
-            seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
+            seconds = way.seconds if delay <= ways.hold_max else min(way.seconds, young)
             way = replace(way, seconds=seconds, pause=False)
-        end = way.seconds if way.how == "nack" else rest
+        end = way.seconds if way.how == "nack" else delay
         seconds = min(way.seconds, self._effects.keeps_for(tracked)) if way.how == "hold" else way.seconds
         tracked.how, tracked.due, tracked.seconds = way.how, at.mono + end, seconds
         if tracked.draft is not None:
@@ -178,13 +178,13 @@ class DelayPlanner:
         """Exchange what was held in the only place that healthy messages may have for a copy at its source's tail."""
         return tracked.copyable and self._send_retry(tracked, 0.0, at)
 
-    def _leave_on_a_copy(self, tracked: TrackedDelivery, rest: float, at: Moment) -> bool:
+    def _leave_on_a_copy(self, tracked: TrackedDelivery, delay: float, at: Moment) -> bool:
         """Exchange a delivery that the broker would soon take back for a copy, which waits or is held anew."""
         ways = tracked.budget.options
-        ready = ways.schedule is not None and self._young(tracked, rest) == 0
-        hop = ways.schedule.hop(rest) if ways.schedule is not None and ready else 0.0
+        ready = ways.schedule is not None and self._young(tracked, delay) == 0
+        hop = ways.schedule.hop(delay) if ways.schedule is not None and ready else 0.0
         parked = hop == 0 and ways.limbo
-        return self._send_retry(tracked, rest if parked else hop, at, parked=parked)
+        return self._send_retry(tracked, delay if parked else hop, at, parked=parked)
 
     def nobody_took(self, tracked: TrackedDelivery, transfer: Transfer, at: Moment) -> bool:
         """Return whether the delay is over and no copy was taken, e.g. because the source is full of other retries."""
@@ -213,16 +213,16 @@ class DelayPlanner:
         last = max(fit, key=lambda s: s.due, default=None)
         if last is None or last.due <= due:
             return False
-        rest = last.due - at.mono
+        delay = last.due - at.mono
         if last.delivery.in_line:
-            return self._send_retry(last, rest, at, parked=True)
+            return self._send_retry(last, delay, at, parked=True)
         if ways.postpone is not None and _postponable(last):
-            away = ways.postpone.hop(rest)
+            away = ways.postpone.hop(delay)
             return away > 0 and self._postpone(last, away)
-        hop = ways.schedule.hop(rest) if ways.schedule is not None and self._young(last, rest) == 0 else 0.0
+        hop = ways.schedule.hop(delay) if ways.schedule is not None and self._young(last, delay) == 0 else 0.0
         if not (hop or ways.limbo):
             return False
-        return self._send_retry(last, hop or rest, at, parked=not hop) or _set_apart(last)
+        return self._send_retry(last, hop or delay, at, parked=not hop) or _set_apart(last)
 
     def rest_of(self, transfer: Transfer, tracked: TrackedDelivery, at: Moment) -> Transfer:
         """Return the same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
@@ -236,24 +236,24 @@ class DelayPlanner:
 
     def leave(self, tracked: TrackedDelivery, at: Moment) -> None:
         """End a delivery at a stop: its count and its not-before stay on it, or on a copy; else it stays unsettled."""
-        rest = (tracked.past.not_before_us or 0) / 1e6 - at.wall
+        delay = (tracked.past.not_before_us or 0) / 1e6 - at.wall
         ways = tracked.budget.options
         if tracked.delivery.in_line:
-            return self._leave_in_line(tracked, ways, rest, at)
+            return self._leave_in_line(tracked, ways, delay, at)
         schedule, postpone = ways.schedule, ways.postpone
         away = postpone is not None and tracked.past.failures and _postponable(tracked)
-        if away and postpone is not None and self._postpone(tracked, postpone.hop(max(0.0, rest))):
+        if away and postpone is not None and self._postpone(tracked, postpone.hop(max(0.0, delay))):
             return
-        ready = schedule is not None and rest > 0 and self._young(tracked, rest) == 0
-        hop = schedule.hop(rest) if schedule is not None and ready else 0.0
-        parked = hop == 0 and rest > 0 and ways.limbo
+        ready = schedule is not None and delay > 0 and self._young(tracked, delay) == 0
+        hop = schedule.hop(delay) if schedule is not None and ready else 0.0
+        parked = hop == 0 and delay > 0 and ways.limbo
         if tracked.past.failures and tracked.copyable and self._send_retry(tracked, hop, at, parked=parked):
             return
         if tracked.draft is not None:
             self._effects.emit_record(tracked, None)
         self._effects.step(tracked, Signal.LEAVE)
 
-    def _leave_in_line(self, tracked: TrackedDelivery, ways: DelayOptions, rest: float, at: Moment) -> None:
+    def _leave_in_line(self, tracked: TrackedDelivery, ways: DelayOptions, delay: float, at: Moment) -> None:
         """Let a message leave without losing its place in front of its key.
 
         It goes into limbo, which remembers the place, else back to the front of its queue, as it came: its place there
@@ -263,7 +263,7 @@ class DelayPlanner:
         queue, with a delay or without (observed on 4.3.6).
         """
         parks = ways.limbo and tracked.past.failures > 0 and tracked.copyable
-        if parks and self._send_retry(tracked, max(0.0, rest), at, parked=True):
+        if parks and self._send_retry(tracked, max(0.0, delay), at, parked=True):
             return
         if tracked.draft is not None:
             self._effects.emit_record(tracked, None)

@@ -198,27 +198,27 @@ def _check_nack(here: str, capabilities: Capabilities, exclusive: bool) -> None:
 
 
 def choose_delay(
-    rest: float, ways: DelayOptions, *, room: bool, nackable: bool, copyable: bool = True, postponable: bool = False
+    delay: float, ways: DelayOptions, *, room: bool, nackable: bool, copyable: bool = True, postponable: bool = False
 ) -> DelayChoice:
-    """Return how the next `rest` seconds are waited out.
+    """Return how the next attempt is delayed by `delay` seconds.
 
     `room`: the hold budget has a free place. `nackable`: the message has an id that survives its return. `copyable`: an
     exact copy can be made. `postponable`: the message can be released with a delay, if that is available here.
     """
-    leaves = rest > ways.hold_max or not room
+    leaves = delay > ways.hold_max or not room
     if ways.postpone is not None and postponable and (ways.option == "nack" or leaves):
-        away = ways.postpone.hop(rest)
+        away = ways.postpone.hop(delay)
         if away > 0:
             return DelayChoice("nack", away, there=True)
-    before = rest - ways.returned_after  # the broker's own delay is part of the delay
-    if ways.option == "nack" and nackable and ways.postpone is None and before >= 0 and rest <= ways.hold_max:
+    before = delay - ways.returned_after  # the broker's own delay is part of the delay
+    if ways.option == "nack" and nackable and ways.postpone is None and before >= 0 and delay <= ways.hold_max:
         return DelayChoice("nack", before, pause=not room)
-    if ways.option == "park" and copyable and rest > 0:
-        return DelayChoice("park", rest)
+    if ways.option == "park" and copyable and delay > 0:
+        return DelayChoice("park", delay)
     if ways.schedule is not None and copyable and (ways.option == "schedule" or leaves):
-        hop = ways.schedule.hop(rest)
+        hop = ways.schedule.hop(delay)
         if hop > 0:
             return DelayChoice("schedule", hop)
     if ways.limbo and copyable and leaves:
-        return DelayChoice("park", rest)
-    return DelayChoice("hold", min(rest, ways.hold_max), pause=not room)
+        return DelayChoice("park", delay)
+    return DelayChoice("hold", min(delay, ways.hold_max), pause=not room)

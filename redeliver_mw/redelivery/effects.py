@@ -81,7 +81,7 @@ class Effects:
                     Settle(tracked.token, tracked.delivery, "released", tracked.marks, tracked.seconds)
                 )
             case Action.WAIT:
-                self._tell_behind(tracked, rests=True)
+                self._tell_behind(tracked, retries=True)
                 tracked.take_place()
                 self.commands.append(StartTimer(tracked.token, tracked.seconds))
             case Action.SEND:
@@ -120,7 +120,7 @@ class Effects:
         transfer = tracked.transfer
         assert transfer is not None
         if tracked.plan.ordered and tracked.is_retry:
-            self._tell_behind(tracked, rests=True)
+            self._tell_behind(tracked, retries=True)
         if tracked.entry is not None:
             tracked.entry.transfer = transfer
         if not tracked.outs and not self.build_copies(tracked):
@@ -191,7 +191,7 @@ class Effects:
         """Try the unconfirmed targets again later; pause the source when that has not helped (failed-target)."""
         if not tracked.copyable and not tracked.letter:
             return self._do_without_copy(tracked)
-        self._tell_behind(tracked, rests=True)
+        self._tell_behind(tracked, retries=True)
         tracked.tries += 1
         if tracked.tries == TRIES_BEFORE_HALT and self._park_instead(tracked):
             return self.step(tracked, Signal.AGAIN)
@@ -311,15 +311,17 @@ class Effects:
         self._tell_behind(tracked)
         self._deliveries.close(tracked)
 
-    def _tell_behind(self, tracked: TrackedDelivery, *, rests: bool = False) -> None:
+    def _tell_behind(self, tracked: TrackedDelivery, *, retries: bool = False) -> None:
         """Tell the messages behind it in its key where the delivery is. Before its sender's date they may go first."""
         if not tracked.plan.ordered:
             return
         keeps = tracked.past.last_failed_us is not None or (tracked.transfer is not None and tracked.transfer.aside)
         leaves = tracked.state is State.SETTLED and (tracked.marks is not None or tracked.is_retry)
-        returns = tracked.lineage if keeps and leaves and not rests else ""
+        returns = tracked.lineage if keeps and leaves and not retries else ""
         left = tracked.state is State.ABANDONED
-        self.commands.append(OrderUpdate(tracked.delivery, rests and keeps, returns, tracked.past.not_before_us, left))
+        self.commands.append(
+            OrderUpdate(tracked.delivery, retries and keeps, returns, tracked.past.not_before_us, left)
+        )
 
     # -- answers of brokers --------------------------------------------------------------------------
 
@@ -395,8 +397,8 @@ class Effects:
 
     def emit_record(self, tracked: TrackedDelivery, how: Mechanism | None) -> None:
         assert tracked.draft is not None
-        rests = how is not None and tracked.draft.outcome in ("redelivered", "kept")
-        self.commands.append(replace(tracked.draft, mechanism=how) if rests else tracked.draft)
+        retries = how is not None and tracked.draft.outcome in ("redelivered", "kept")
+        self.commands.append(replace(tracked.draft, mechanism=how) if retries else tracked.draft)
         tracked.draft = None
 
     # -- pauses -----------------------------------------------------------------------------------

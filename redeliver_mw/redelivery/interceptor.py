@@ -164,7 +164,7 @@ class Interceptor:
         if past.expires_at_us is not None and past.expires_at_us <= at.us:
             return self._verdict(tracked, policy.expired(), at, at.us)
         if (rest := self._delays.early_by(tracked, at)) > 0:
-            return self._delays.wait_out(tracked, rest, at)
+            return self._delays.delay_attempt(tracked, rest, at)
         if past.failures and (decision := policy.on_arrival(past.failures)) is not None:
             return self._verdict(tracked, decision, at, at.us)
         self._effects.step(tracked, Signal.RUN)
@@ -281,7 +281,7 @@ class Interceptor:
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
                 reason = reason if x is None or x.counted else "breaker"
                 draft(outcome, reason=reason, delay=delay, delay_base=decision.base)
-                self._delays.wait_out(tracked, delay, at)
+                self._delays.delay_attempt(tracked, delay, at)
 
     def _end(self, tracked: TrackedDelivery, signal: Signal, at: Moment) -> None:
         """Take the last step of a run, and end the redelivery of a lost delivery too, if it is held here already.
@@ -321,7 +321,7 @@ class Interceptor:
             return self._effects.step(tracked, Signal.RELEASE)
         rest = tracked.due - x.at.mono
         if rest > SLACK_US / 1e6:
-            return self._delays.wait_out(tracked, rest, x.at)
+            return self._delays.delay_attempt(tracked, rest, x.at)
         if tracked.how == "nack":
             if tracked.plan.ways.returned_after == 0:
                 tracked.past.not_before_us = None

@@ -59,7 +59,7 @@ def is_dated(delivery: Delivery) -> bool:
     return reader.DELIVERY_DATE in _headers(delivery)
 
 
-def rest_until_due(delivery: Delivery, now: float) -> float:
+def delay_until_due(delivery: Delivery, now: float) -> float:
     """Return the seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970.
 
     Asked where the policy's language is `DATED`.
@@ -68,7 +68,7 @@ def rest_until_due(delivery: Delivery, now: float) -> float:
         return 0.0
     from ..policy.formats.patchbay import reader
 
-    return reader.rest_until_due({reader.DELIVERY_DATE: _whole(delivery.headers[reader.DELIVERY_DATE])}, now)
+    return reader.delay_until_due({reader.DELIVERY_DATE: _whole(delivery.headers[reader.DELIVERY_DATE])}, now)
 
 
 def jmsjca_dead_letter_headers(

@@ -122,7 +122,7 @@ TABLE: dict[State, dict[Signal, Transition]] = {
     _S.BACKING_OFF: {
         _G.AGAIN: Transition(_S.MOVING, _D.SEND),
         _G.MOVE: Transition(_S.MOVING, _D.SEND),
-        _G.RUN: Transition(_S.RUNNING, _D.CALL),  # a retry that nobody took, and its rest is over
+        _G.RUN: Transition(_S.RUNNING, _D.CALL),  # a retry that nobody took, and its delay is over
         _G.HOLD: Transition(_S.HELD, _D.WAIT),  # a retry of which no copy can be made after all
         _G.POSTPONE: Transition(_S.SETTLING, _D.POSTPONE),  # the same, and the broker keeps it
         _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),  # expired meanwhile, and the policy discards

@@ -141,11 +141,11 @@ class TelemetrySink:
 
     # -- sources and connections, on any thread -------------------------------------------------------
 
-    def breaker_changed(self, source: Destination, state: str, why: str, rest: float, /) -> None:
+    def breaker_changed(self, source: Destination, state: str, why: str, seconds: float, /) -> None:
         """Note the new state of a source's breaker.
 
-        `state`: "open", for `rest` seconds and because of `why`, "half-open" or "closed". A breaker whose tried message
-        failed is announced as open again.
+        `state`: "open", for so many `seconds` and because of `why`, "half-open" or "closed". A breaker whose tried
+        message failed is announced as open again.
         """
 
     def source_paused(self, source: Destination, why: str, loud: bool, /) -> None:

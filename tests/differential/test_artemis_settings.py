@@ -34,7 +34,7 @@ def setting(match: str, **fields: object) -> str:
     return f'<address-setting match="{match}">{body}</address-setting>'
 
 
-# --- rests and ends
+# --- delays and ends
 
 ENDLESS = 13  # deliveries after which an endless message is let go: more than the ten that Artemis gives unasked
 ELSEWHERE = "rest.elsewhere"

@@ -48,7 +48,7 @@ def test_a_copy_that_arrives_before_its_confirmation_takes_its_place_too() -> No
     machine, first, second, copy = lanes(), message(1), message(2), message(1)
     machine.come(first, "a", 0.0, ROOM)
     machine.come(second, "a", 0.0, ROOM)
-    machine.rests(first, 0.0, ROOM)
+    machine.retries(first, 0.0, ROOM)
     assert machine.come(copy, "a", 1.0, ROOM, name="lineage") == Admitted()
     assert machine.leaves(first, "lineage", 100.0, 1.0, ROOM).go == [copy]
     assert machine.end(copy, 3.0).go == [second]
@@ -87,7 +87,7 @@ def parking(most: int = 1) -> tuple[KeyLanes, list[Delivery]]:
     """Return lanes in which of a key 0 has failed, 1 waits, and 2, 3 and 4 were parked and are away as `l2` to `l4`."""
     machine, all_ = lanes(parks=True, most=most), [message(n) for n in range(5)]
     machine.come(all_[0], "a", 0.0, ROOM)
-    machine.rests(all_[0], 0.0, ROOM)
+    machine.retries(all_[0], 0.0, ROOM)
     for n, delivery in enumerate(all_[1:], 1):
         parked = machine.come(delivery, "a", 0.0, ROOM).park
         assert parked == ([] if n == 1 else [(delivery, LEAST_DELAY)])
@@ -174,7 +174,7 @@ def test_a_message_that_comes_a_second_time_while_it_is_here_comes_right_behind_
 def test_a_double_that_is_parked_alone_takes_nothing_from_the_one_that_waits() -> None:
     machine, (first, second, *_) = parking()
     assert machine.end(first, 1.0).go == [second]
-    machine.rests(second, 1.0, ROOM)
+    machine.retries(second, 1.0, ROOM)
     copy, double = message(2), message(2)
     assert machine.come(copy, "a", 1.0, ROOM, name="l2") == Admitted()
     assert [delivery for delivery, _ in machine.come(double, "a", 1.0, ROOM, name="l2").park] == [double]
@@ -202,7 +202,7 @@ def test_what_was_parked_and_runs_when_its_connection_is_lost_is_not_overtaken_b
 def test_what_could_not_be_parked_waits_for_its_turn() -> None:
     machine, first, second, third = lanes(parks=True, most=1), message(0), message(1), message(2)
     machine.come(first, "a", 0.0, ROOM)
-    machine.rests(first, 0.0, ROOM)
+    machine.retries(first, 0.0, ROOM)
     machine.come(second, "a", 0.0, ROOM)
     assert [delivery for delivery, _ in machine.come(third, "a", 0.0, ROOM).park] == [third]
     assert machine.stays(third, 0.5) == Admitted()
@@ -216,7 +216,7 @@ def test_places_are_noted_with_the_first_copy_that_is_parked_and_forgotten_with_
     first, second, third = message(0), message(1), message(2)
     for delivery in (first, second, third):
         machine.come(delivery, "a", 0.0, ROOM)
-        machine.rests(first, 0.0, ROOM)
+        machine.retries(first, 0.0, ROOM)
     noted = machine.note(third, "lineage", "digest")
     assert noted is not None
     assert [one[1:] for one in noted] == [
@@ -234,7 +234,7 @@ def noting(most: int = 1) -> tuple[KeyLanes, list[Delivery]]:
     all_ = [message(n) for n in range(4)]
     for delivery in all_:
         machine.come(delivery, "a", 0.0, ROOM)
-        machine.rests(all_[0], 0.0, ROOM)
+        machine.retries(all_[0], 0.0, ROOM)
     return machine, all_
 
 
@@ -285,7 +285,7 @@ def test_after_a_restart_messages_without_an_id_take_their_noted_places_as_they_
     first, second, third = message(0), message(1), message(2)
     for delivery in (first, second, third):
         machine.come(delivery, "a", 0.0, ROOM)
-        machine.rests(first, 0.0, ROOM)
+        machine.retries(first, 0.0, ROOM)
     noted = machine.note(third, "lineage", "text of a")
     assert noted is not None
     assert [one[1:] for one in noted] == [("", PlaceKind.HERE), ("", PlaceKind.HERE), ("lineage", PlaceKind.BEHIND)]
@@ -308,7 +308,7 @@ def test_the_noted_place_of_a_message_without_an_id_outlives_its_connection() ->
     first, second, third, again, new = message(0), message(1), message(2), message(1, 2), message(9, 2)
     for delivery in (first, second, third):
         machine.come(delivery, "a", 0.0, ROOM)
-        machine.rests(first, 0.0, ROOM)
+        machine.retries(first, 0.0, ROOM)
     machine.note(third, "lineage", "text of a")
     machine.leaves(third, "lineage", 100.0, 0.0, ROOM)
     assert machine.lost(1, [], 1.0).over == []
@@ -411,7 +411,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        self.follow(self.lanes.rests(data.draw(st.sampled_from(self.running())), self.now, ROOM))
+        self.follow(self.lanes.retries(data.draw(st.sampled_from(self.running())), self.now, ROOM))
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), delay=st.floats(0.1, 30.0))

@@ -107,7 +107,7 @@ def test_no_more_are_under_way_than_the_window_allows(file: Path) -> None:
         bench.worker.run_once()
     assert len(bench.published) == 3
     bench.worker.published(bench.published[0])
-    bench.worker.back(bench.published[1], rest=0.0)
+    bench.worker.back(bench.published[1], delay=0.0)
     bench.worker.run_once()
     assert len(bench.published) == 5
     bench.worker.stop()
@@ -133,7 +133,7 @@ def test_a_publish_that_fails_is_counted_and_tried_again_until_it_is_given_up(
 def test_what_came_back_uncounted_goes_out_again(bench: WorkerBench) -> None:
     bench.park(1)
     bench.worker.run_once()
-    bench.worker.back(bench.published[0], rest=0.5)
+    bench.worker.back(bench.published[0], delay=0.5)
     assert bench.worker.run_once() == 0.5  # it does not spin while a broker is away
     assert bench.out() == ["copy-1"]
     bench.clock.advance(0.5)
@@ -190,7 +190,7 @@ def test_who_publishes_and_raises_stops_nothing(file: Path, caplog: pytest.LogCa
     for _ in range(20):
         worker.run_once()
         clock.advance(10)
-    # at 0, 20, 40, 60, 80, 110 and 160 s: each failure is written at the next look, and rests double
+    # at 0, 20, 40, 60, 80, 110 and 160 s: each failure is written at the next look, and delays double
     assert sql(f"sqlite:///{file}", "SELECT publishes, last_error FROM redeliver_limbo_msg") == [
         (7, "RuntimeError: no link")
     ]
@@ -279,7 +279,7 @@ def test_stopping_does_not_wait_for_what_was_given_back_or_is_never_answered(fil
     end = time.monotonic() + 30
     while len(bench.published) < 2:
         assert time.monotonic() < end
-    bench.worker.back(bench.published[0], rest=3600.0)
+    bench.worker.back(bench.published[0], delay=3600.0)
     assert bench.worker.stop(1.0)
     assert count(bench.url) == 2
 

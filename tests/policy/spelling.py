@@ -16,7 +16,7 @@ class Rule(NamedTuple):
     source: str
     rest_ms: int
     dead_after: int
-    times: int = 1  # each rest is so many times as long as the one before
+    times: int = 1  # each delay is so many times as long as the one before
 
     @property
     def rests(self) -> list[float]:

@@ -41,13 +41,13 @@ DEFAULT = "3:25; 5:50; 10:100; 20:1000; 50:5000"
             "5:10; 6:10000; 10:30; 15:move(queue:a)",
             [0] * 4 + [10] + [10_000] * 4 + [30] * 5,
             "a",
-            id="J5 test: two pieces of 5000 are one rest of 10000",
+            id="J5 test: two pieces of 5000 are one delay of 10000",
         ),
         pytest.param(
             "5:10; 6:6000; 10:30; 15:move(queue:a)",
             [0] * 4 + [10] + [6000] * 4 + [30] * 5,
             "a",
-            id="J6 test: 5000 and 1000 are one rest of 6000",
+            id="J6 test: 5000 and 1000 are one delay of 6000",
         ),
         pytest.param(
             "5:11; 6:15; 10:35; 16:move(queue:a)",

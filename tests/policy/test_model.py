@@ -175,7 +175,7 @@ def test_a_kept_message_goes_on_with_the_last_delay_for_ever(given: dict[str, An
     assert policy.decide(2, error=Reject("no")) == Keep(2.0, 2.0, 2.0, reason="rejected", detail="no")
 
 
-def test_a_message_that_is_kept_from_its_first_failure_on_still_rests() -> None:
+def test_a_message_that_is_kept_from_its_first_failure_on_is_still_delayed() -> None:
     policy = RedeliveryPolicy(dead_after=1, dead_letter=None)
     assert policy.decide(1) == Keep(1.0, 1.0, 1.0)
     assert policy.longest_delay == 1.0

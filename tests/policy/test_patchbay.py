@@ -77,19 +77,19 @@ def test_p5_without_redelivery_it_is_tried_again_at_once_and_for_ever() -> None:
 def test_p6_a_delivery_date_is_waited_for_and_never_missed() -> None:
     now = 1_700_000_000.25
     in_an_hour = {reader.DELIVERY_DATE: int(now * 1000) + 3_600_000}
-    assert reader.rest_until_due(in_an_hour, now) == 3600.0
-    assert reader.rest_until_due(in_an_hour, now + 3600) == 0.0
-    assert reader.rest_until_due(in_an_hour, now + 9000) == 0.0
-    assert reader.rest_until_due({}, now) == 0.0
+    assert reader.delay_until_due(in_an_hour, now) == 3600.0
+    assert reader.delay_until_due(in_an_hour, now + 3600) == 0.0
+    assert reader.delay_until_due(in_an_hour, now + 9000) == 0.0
+    assert reader.delay_until_due({}, now) == 0.0
 
 
 @pytest.mark.parametrize("strange", ["soon", None, True, 1.5, b"1", -(10**400)])
 def test_a_delivery_date_that_is_none_is_not_waited_for(strange: object) -> None:
-    assert reader.rest_until_due({reader.DELIVERY_DATE: strange}, 1_700_000_000.0) == 0.0
+    assert reader.delay_until_due({reader.DELIVERY_DATE: strange}, 1_700_000_000.0) == 0.0
 
 
-def test_a_delivery_date_beyond_all_dates_is_as_far_as_any_rest() -> None:
-    assert reader.rest_until_due({reader.DELIVERY_DATE: 10**400}, 1_700_000_000.0) == 1e9
+def test_a_delivery_date_beyond_all_dates_is_as_far_as_any_delay() -> None:
+    assert reader.delay_until_due({reader.DELIVERY_DATE: 10**400}, 1_700_000_000.0) == 1e9
 
 
 def test_a_message_that_expires_is_dropped_since_patch_bay_does_not_look() -> None:

@@ -145,7 +145,7 @@ def pulled(name: str, policy: Handed | None, query: str = "") -> list[int]:
 
 
 @pytest.mark.parametrize("as_file", [False, True], ids=["text", "file"])
-@pytest.mark.parametrize("spelling", sorted(SPELLINGS.keys() - {"activemq-plugin"}))  # a plugin rests 1 s at least
+@pytest.mark.parametrize("spelling", sorted(SPELLINGS.keys() - {"activemq-plugin"}))  # a plugin delays by 1 s at least
 def test_a_loop_that_pulls_takes_every_language(spelling: str, as_file: bool, tmp_path: Path) -> None:
     broker = MemoryBroker("rabbitmq", makes_queues=True)
     register_broker("pulling", broker)

@@ -17,7 +17,7 @@ from tests.policy.spelling import BY_DESTINATION, GROWING, SPELLINGS, Rule, dead
 
 pytestmark = pytest.mark.broker
 
-LATE = 1.0  # seconds that a busy machine may be late; a rest is never too short
+LATE = 1.0  # seconds that a busy machine may be late; a delay is never too short
 EARLY = 0.005  # but for two readings of the clock
 PATIENCE = 30.0
 RUNS = [*((spelling, 1) for spelling in SPELLINGS), *((spelling, 2) for spelling in GROWING)]
@@ -62,7 +62,7 @@ def dead(app: App, count: int) -> threading.Event:
 @pytest.mark.parametrize(("spelling", "times"), RUNS)
 def test_the_delays_and_the_dead_letter_are_the_same_on_rabbitmq(spelling: str, times: int, rabbitmq43: Broker) -> None:
     with queues(rabbitmq43) as q:
-        # a redeliveryPlugin takes no rest below 1000 ms
+        # a redeliveryPlugin takes no delay below 1000 ms
         rule = Rule(q.name, 1000 if spelling == "activemq-plugin" else 200, 3, times)
         q.dlq = dead_queue(spelling, q.name)
         app, failing = App(rabbitmq43.url, policy=SPELLINGS[spelling](rule)), Failing()

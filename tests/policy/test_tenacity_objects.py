@@ -141,7 +141,7 @@ def test_dead_after_is_the_count_that_is_the_end_however_fast(stop: Any, limit: 
 
 
 def test_a_limit_in_time_bounds_the_longest_delay() -> None:
-    # 1 + 2 + ... + 16 = 31 < 60 <= 63: failure 6 is still early enough to rest 32 s
+    # 1 + 2 + ... + 16 = 31 < 60 <= 63: failure 6 is still early enough for a delay of 32 s
     policy = RedeliveryPolicy(dead_after=t.stop_after_delay(60), backoff=t.wait_exponential())
     assert policy.longest_delay == 32.0
 

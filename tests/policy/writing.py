@@ -75,7 +75,7 @@ def difference(ours: PolicyMap, theirs: PolicyMap) -> str:
 
 def _told(policy: RedeliveryPolicy, source: Destination, count: int) -> tuple[object, ...]:
     decision = policy.decide(count)
-    if isinstance(decision, Redeliver | Keep):  # what is kept rests and comes again
+    if isinstance(decision, Redeliver | Keep):  # what is kept is delayed and comes again
         return "rest", round(decision.base, 6), round(decision.low, 6), round(decision.high, 6)
     if isinstance(decision, DeadLetter):
         return ("dead", *(str(target.resolve(source)) for target in decision.targets))

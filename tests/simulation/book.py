@@ -143,7 +143,7 @@ class Book:
             return  # there is one place for all that is held
         most = sum(letter.lasts * (plan.dead_after + 1) for letter in plan.letters) + 0.05
         short = [rest for rest in plan.backoff if 0 < rest <= SHORT]
-        # Too short for a copy: held in spite of the budget. So is what a handler asks for where the policy never rests.
+        # Too short for a copy: held in spite of the budget. So is what a handler asks for where no delay is set.
         most += sum(short) * len(plan.letters) * plan.dead_after
         most += LATER * sum(letter.kind == "later" for letter in plan.letters)
         if now - m.sent_at > most:

@@ -63,28 +63,28 @@ def _of_counts(
     policy: RedeliveryPolicy, until: float, taking: AttemptTimes, error: BaseException | None
 ) -> AttemptSchedule:
     """Return the schedule of a policy with the same decisions in all ways: only the delays differ."""
-    rests: list[Redeliver | Keep] = []
+    decisions: list[Redeliver | Keep] = []
     soonest, (least_late, least_failing) = 0.0, taking.soonest
     while soonest <= until:
-        if len(rests) == MOST:
+        if len(decisions) == MOST:
             raise _too_many(policy, until)
-        decision = policy.decide(len(rests) + 1, error=error)
+        decision = policy.decide(len(decisions) + 1, error=error)
         if not isinstance(decision, Redeliver | Keep):
-            return _ended(_times(policy, rests, taking), isinstance(decision, Accept))
-        soonest += decision.low + least_late + (least_failing if rests else 0.0)
-        rests.append(decision)
-    return _cut(policy, _times(policy, rests, taking))
+            return _ended(_times(policy, decisions, taking), isinstance(decision, Accept))
+        soonest += decision.low + least_late + (least_failing if decisions else 0.0)
+        decisions.append(decision)
+    return _cut(policy, _times(policy, decisions, taking))
 
 
-def _times(policy: RedeliveryPolicy, rests: list[Redeliver | Keep], taking: AttemptTimes) -> Floats:
-    paths = 1 if taking.is_constant and all(rest.low == rest.high for rest in rests) else PATHS
-    if rests == _first_rests(policy.backoff)[: len(rests)]:
-        return _first_times(policy.backoff, taking, paths)[:, : len(rests)]
-    return _times_of(policy.backoff, rests, taking, paths)
+def _times(policy: RedeliveryPolicy, decisions: list[Redeliver | Keep], taking: AttemptTimes) -> Floats:
+    paths = 1 if taking.is_constant and all(decision.low == decision.high for decision in decisions) else PATHS
+    if decisions == _first_decisions(policy.backoff)[: len(decisions)]:
+        return _first_times(policy.backoff, taking, paths)[:, : len(decisions)]
+    return _times_of(policy.backoff, decisions, taking, paths)
 
 
 @lru_cache(maxsize=1000)
-def _first_rests(backoff: Backoff) -> list[Redeliver | Keep]:
+def _first_decisions(backoff: Backoff) -> list[Redeliver | Keep]:
     """Return what a policy with this back-off decides until it ends, unless the error wishes for a longer delay."""
     return [Redeliver(*backoff.span(failures), backoff, failures) for failures in range(1, _FIRST + 1)]
 
@@ -92,15 +92,15 @@ def _first_rests(backoff: Backoff) -> list[Redeliver | Keep]:
 @lru_cache(maxsize=1000)
 def _first_times(backoff: Backoff, taking: AttemptTimes, paths: int) -> Floats:
     """Return the times of the first retries, the same for all policies that differ in nothing but when they end."""
-    times = _times_of(backoff, _first_rests(backoff), taking, paths)
+    times = _times_of(backoff, _first_decisions(backoff), taking, paths)
     times.flags.writeable = False
     return times
 
 
-def _times_of(backoff: Backoff, rests: list[Redeliver | Keep], taking: AttemptTimes, paths: int) -> Floats:
+def _times_of(backoff: Backoff, decisions: list[Redeliver | Keep], taking: AttemptTimes, paths: int) -> Floats:
     """Return the times of the retries (ways x retries): delays, lateness and failing attempts, added up."""
-    steps = _delays(backoff, rests, paths) + taking.late_until(len(rests))[:, :paths]
-    steps[1:] += taking.failing_until(len(rests))[1:, :paths]  # the first one's end is where time begins
+    steps = _delays(backoff, decisions, paths) + taking.late_until(len(decisions))[:, :paths]
+    steps[1:] += taking.failing_until(len(decisions))[1:, :paths]  # the first one's end is where time begins
     return np.cumsum(steps, axis=0).T
 
 
@@ -195,22 +195,23 @@ def _drawn(backoff: Backoff, failures: int, decision: Redeliver | Keep, paths: i
     return _drawn_of(backoff, failures, decision, paths)
 
 
-def _delays(backoff: Backoff, rests: list[Redeliver | Keep], paths: int) -> Floats:
+def _delays(backoff: Backoff, decisions: list[Redeliver | Keep], paths: int) -> Floats:
     """Return the delay before each retry in each of so many ways (retries x ways)."""
-    if _is_stretched(backoff, rests):
+    if _is_stretched(backoff, decisions):
         # All at once: most candidates of a search are such, and to draw one by one takes a third of its time.
-        base, low, high = np.array([(rest.base, rest.low, rest.high) for rest in rests]).T[:, :, None]
-        found: Floats = np.clip(base * _stretches(backoff.factor, len(rests), paths), low, high)
+        base, low, high = np.array([(one.base, one.low, one.high) for one in decisions]).T[:, :, None]
+        found: Floats = np.clip(base * _stretches(backoff.factor, len(decisions), paths), low, high)
         return found
-    return np.array([_drawn(backoff, number, rest, paths) for number, rest in enumerate(rests, 1)]).reshape(-1, paths)
+    drawn = [_drawn(backoff, number, decision, paths) for number, decision in enumerate(decisions, 1)]
+    return np.array(drawn).reshape(-1, paths)
 
 
-def _is_stretched(backoff: Backoff, rests: list[Redeliver | Keep]) -> TypeGuard[Spread]:
+def _is_stretched(backoff: Backoff, decisions: list[Redeliver | Keep]) -> TypeGuard[Spread]:
     """Return whether each delay is its `base` times a number that depends on nothing but its place and the jitter."""
-    if type(backoff) is not Spread or not backoff.first or not rests:
+    if type(backoff) is not Spread or not backoff.first or not decisions:
         return False
-    inner = (backoff.inner.span(rest.failures) for rest in rests)
-    return all(span.low == span.high == rest.base for span, rest in zip(inner, rests, strict=True))
+    inner = (backoff.inner.span(decision.failures) for decision in decisions)
+    return all(span.low == span.high == decision.base for span, decision in zip(inner, decisions, strict=True))
 
 
 @lru_cache(maxsize=8)

@@ -20,15 +20,15 @@ DelayTable = list[tuple[int, float]]  # from failure number N on, this many seco
 
 def delay_table(policy: RedeliveryPolicy) -> tuple[DelayTable, list[str]]:
     """Return the delays before jitter of all failures that are followed by a delay, and what the table leaves out."""
-    backoff, last = policy.backoff, _last_rest(policy)
+    backoff, last = policy.backoff, _last_delay(policy)
     table: DelayTable = []
-    rest, jitter = 0.0, False
+    last_base, jitter = 0.0, False
     for failures in _counts(backoff, last):
         base, low, high = backoff.span(failures)
         jitter |= low != high
-        if base != rest:
+        if base != last_base:
             table.append((failures, base))
-            rest = base
+            last_base = base
     missing = [f"jitter ({backoff})"] if jitter else []
     if _changes_later(backoff, last, table):
         missing.append(f"delays after failure {WALKED} ({backoff})")
@@ -45,7 +45,7 @@ def at(table: DelayTable, failures: int) -> float:
     return next((seconds for count, seconds in reversed(table) if count <= failures), 0.0)
 
 
-def _last_rest(policy: RedeliveryPolicy) -> int | None:
+def _last_delay(policy: RedeliveryPolicy) -> int | None:
     last = last_failure(policy)
     if last is None:
         return None

@@ -26,7 +26,7 @@ Candidate = TypeVar("Candidate")
 
 
 @dataclass(frozen=True)
-class Rests:
+class AllDelays:
     """Holds all delays of a policy before jitter, in milliseconds.
 
     Beyond WALKED the last delay stands for the others.
@@ -77,14 +77,14 @@ class Rests:
         return f"{len(self.delays) + self.more + 1} attempts are kept, over {time}"
 
 
-def rests_of(policy: RedeliveryPolicy) -> Rests:
+def all_delays_of(policy: RedeliveryPolicy) -> AllDelays:
     """Return the delays of a policy. A policy that keeps its dead messages delays them for ever as before its limit."""
     limit = last_failure(policy)
     if limit is None or policy.on_dead == "keep":
         last = WALKED if limit is None else max(limit - 1, 1)
-        return Rests(_milliseconds(policy, [min(count, last) for count in range(1, WALKED + 1)]), endless=True)
+        return AllDelays(_milliseconds(policy, [min(count, last) for count in range(1, WALKED + 1)]), endless=True)
     counts = range(1, min(limit - 1, WALKED) + 1)
-    return Rests(_milliseconds(policy, counts), more=limit - 1 - len(counts))
+    return AllDelays(_milliseconds(policy, counts), more=limit - 1 - len(counts))
 
 
 def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, list[str]]:
@@ -93,16 +93,20 @@ def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, l
     `most`: the number of attempts that the language can express; with fewer of them the total time is kept.
     """
     table, lost = delay_table(policy)
-    rests = rests_of(policy)
-    if most is not None and most > 1 and not rests.endless and len(rests.delays) + rests.more >= most and rests.total:
-        delay = round(rests.total / (most - 1))
+    wanted = all_delays_of(policy)
+    delays = len(wanted.delays) + wanted.more
+    if most is not None and 1 < most <= delays and not wanted.endless and wanted.total:
+        delay = round(wanted.total / (most - 1))
         if len(table) == 1 and table == [(1, delay / 1000)]:
             return delay, lost  # only attempts are lost, which another line reports
-        spent = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {rests.total / 1000:.10g} s"
+        spent = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {wanted.total / 1000:.10g} s"
         return delay, [*lost, f"delays ({policy.backoff}): one delay for all, {delay / 1000:.10g} s; {spent}"]
     if len(table) > 1 or (table and table[0][0] != 1):
-        kept = rests.kept(repeat(rests.mean))
-        return rests.mean, [*lost, f"delays ({policy.backoff}): one delay for all, {rests.mean / 1000:.10g} s; {kept}"]
+        kept = wanted.kept(repeat(wanted.mean))
+        return wanted.mean, [
+            *lost,
+            f"delays ({policy.backoff}): one delay for all, {wanted.mean / 1000:.10g} s; {kept}",
+        ]
     one = at(table, 1)
     if not whole_milliseconds(one):
         lost.append("fractions of a millisecond")

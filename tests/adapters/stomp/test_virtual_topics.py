@@ -19,7 +19,7 @@ from tests.contract.stomp_world import StompWorld
 
 pytestmark = pytest.mark.broker
 
-# The second rest is long enough for the broker's scheduler, so that a copy is sent to the consumer queue.
+# The second delay is long enough for the broker's scheduler, so that a copy is sent to the consumer queue.
 DELAYS = (0.1, 2.0)
 
 

@@ -13,7 +13,7 @@ from ...backoff import LONGEST, Backoff
 from ...decisions import Keep, Redeliver
 from ...model import RedeliveryPolicy
 from .. import delay_table
-from ..total_time import MULTIPLIERS, Rests, rests_of
+from ..total_time import MULTIPLIERS, AllDelays, all_delays_of
 from ..unsupported import limit
 
 _COMPARED = 200  # failures that are compared one by one
@@ -41,9 +41,9 @@ def fitted(policy: RedeliveryPolicy) -> Fit:
         return ActiveMQDelays(), lost
     best = min(_candidates(backoff, wanted), key=lambda one: _distance(one, counts, wanted))
     if _distance(best, counts, wanted):
-        rests = rests_of(policy)
-        best = rests.nearest(chain([best], _as_long(rests, backoff)), _walked)
-        lost.append(f"delays ({backoff}): the nearest are {best}; {rests.kept(_walked(best))}")
+        all_delays = all_delays_of(policy)
+        best = all_delays.nearest(chain([best], _as_long(all_delays, backoff)), _walked)
+        lost.append(f"delays ({backoff}): the nearest are {best}; {all_delays.kept(_walked(best))}")
     return _jittered(best, policy, counts, lost), lost
 
 
@@ -66,28 +66,28 @@ def _candidates(backoff: Backoff, wanted: list[int]) -> Iterator[ActiveMQDelays]
                 yield ActiveMQDelays(first, delay, multiplier, cap)
 
 
-def _as_long(rests: Rests, backoff: Backoff) -> Iterator[ActiveMQDelays]:
+def _as_long(wanted: AllDelays, backoff: Backoff) -> Iterator[ActiveMQDelays]:
     # Candidates with the same sum of delays: without growth, growing from the first delay, and growing from the second.
-    delays = rests.delays
+    delays = wanted.delays
     if len(delays) > 1:
-        others = len(delays) - 1 + rests.more
-        for delay in {(rests.total - delays[0]) // others, rests.total // others}:
-            for first in (delays[0], rests.total - others * delay):
+        others = len(delays) - 1 + wanted.more
+        for delay in {(wanted.total - delays[0]) // others, wanted.total // others}:
+            for first in (delays[0], wanted.total - others * delay):
                 yield ActiveMQDelays(first, max(delay, 0))
     for multiplier in sorted({*MULTIPLIERS, *(one for one in _multipliers(backoff) if one > 1)}):
         for cap in sorted({max(delays), delays[-1]} - {0}):
-            yield from _growing(rests, multiplier, cap)
+            yield from _growing(wanted, multiplier, cap)
 
 
-def _growing(rests: Rests, multiplier: float, cap: int) -> Iterator[ActiveMQDelays]:
+def _growing(wanted: AllDelays, multiplier: float, cap: int) -> Iterator[ActiveMQDelays]:
     def from_the_first(start: int) -> ActiveMQDelays:
         return ActiveMQDelays(start, min(start, cap), multiplier, cap)
 
     def from_the_second(start: int) -> ActiveMQDelays:
         return ActiveMQDelays(0, min(start, cap), multiplier, cap)
 
-    for make in (from_the_first, from_the_second) if not rests.delays[0] else (from_the_first,):
-        yield from rests.as_long(make, _walked)
+    for make in (from_the_first, from_the_second) if not wanted.delays[0] else (from_the_first,):
+        yield from wanted.as_long(make, _walked)
 
 
 def _walked(candidate: ActiveMQDelays) -> Iterator[int]:
@@ -127,8 +127,8 @@ def _delays(candidate: ActiveMQDelays, counts: list[int]) -> Iterator[int]:
 
 
 def _jittered(best: ActiveMQDelays, policy: RedeliveryPolicy, counts: list[int], lost: list[str]) -> ActiveMQDelays:
-    rests = [rest for count in counts if isinstance(rest := policy.decide(count), Redeliver | Keep)]
-    spans = [(rest.base, rest.low, rest.high) for rest in rests]
+    decisions = [decision for count in counts if isinstance(decision := policy.decide(count), Redeliver | Keep)]
+    spans = [(decision.base, decision.low, decision.high) for decision in decisions]
     shares = [max(high - base, base - low) / base for base, low, high in spans if base]
     if not any(shares):
         return best

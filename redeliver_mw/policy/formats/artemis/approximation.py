@@ -11,7 +11,7 @@ from itertools import chain, count, pairwise, repeat
 from ...artemis_delays import ArtemisDelays
 from ...backoff import Backoff, DelaySpan
 from ...model import RedeliveryPolicy
-from ..total_time import MULTIPLIERS, Rests, rests_of
+from ..total_time import MULTIPLIERS, AllDelays, all_delays_of
 from ..unsupported import last_failure
 
 _COMPARED = (*range(1, 201), 500, 1000, 10_000, 10**6)
@@ -33,29 +33,29 @@ def fitted(policy: RedeliveryPolicy) -> tuple[ArtemisDelays, list[str]]:
         return best, []
     if all(_same_base(best.span(failures), span) for failures, span in spans.items()):
         return best, [f"delays ({backoff}): the nearest are {best}"]
-    rests = rests_of(policy)
-    plain = rests.nearest(chain([replace(best, factor=0.0)], _as_long(rests, backoff)), _walked)
+    wanted = all_delays_of(policy)
+    plain = wanted.nearest(chain([replace(best, factor=0.0)], _as_long(wanted, backoff)), _walked)
     if best.factor:
         # Jitter comes before the cap, which must not cut it off.
         plain = replace(plain, factor=best.factor, cap=round((plain.cap or 0) * (1 + best.factor)))
-    return plain, [f"delays ({backoff}): the nearest are {plain}; {rests.kept(_walked(plain))}"]
+    return plain, [f"delays ({backoff}): the nearest are {plain}; {wanted.kept(_walked(plain))}"]
 
 
-def _as_long(rests: Rests, backoff: Backoff) -> Iterator[ArtemisDelays]:
+def _as_long(wanted: AllDelays, backoff: Backoff) -> Iterator[ArtemisDelays]:
     # Candidates with the same sum of delays: without growth, growing and shrinking.
-    delays = rests.delays
-    yield ArtemisDelays(rests.mean, 1.0, rests.mean)
+    delays = wanted.delays
+    yield ArtemisDelays(wanted.mean, 1.0, wanted.mean)
     shrinking = _SHRINKING if delays[-1] < delays[0] else ()
     for multiplier in sorted({*MULTIPLIERS, *shrinking, *_numbers(backoff, "multiplier")} - {0.0, 1.0}):
-        for cap in sorted({max(delays), delays[-1]} - {0}) if multiplier > 1 else (rests.total,):
-            yield from _growing(rests, multiplier, cap)
+        for cap in sorted({max(delays), delays[-1]} - {0}) if multiplier > 1 else (wanted.total,):
+            yield from _growing(wanted, multiplier, cap)
 
 
-def _growing(rests: Rests, multiplier: float, cap: int) -> Iterator[ArtemisDelays]:
+def _growing(wanted: AllDelays, multiplier: float, cap: int) -> Iterator[ArtemisDelays]:
     def made(start: int) -> ArtemisDelays:
         return ArtemisDelays(start, multiplier, cap)
 
-    return rests.as_long(made, _walked)
+    return wanted.as_long(made, _walked)
 
 
 def _walked(candidate: ArtemisDelays) -> Iterator[int]:

@@ -98,12 +98,12 @@ def _delays(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
     inexact = [count for count, seconds in table if not delay_table.whole_milliseconds(seconds)]
     if inexact:
         lost.append(f"fractions of a millisecond, from failure {inexact[0]} on")
-    entries, rest = [], 0
+    entries, last = [], 0
     for count, seconds in table:
         milliseconds = round(seconds * 1000)
-        if milliseconds != rest and count <= LARGEST_COUNT:
+        if milliseconds != last and count <= LARGEST_COUNT:
             entries.append(f"{count}:{milliseconds}")
-            rest = milliseconds
+            last = milliseconds
     return entries
 
 

@@ -33,7 +33,7 @@ body and properties only. A dead letter that cannot be published is tried until 
 five tries and leaves the row in its table. A message that expires meanwhile is dropped, where Patch Bay does not check.
 
 A message whose sender set the property DELIVERY_DATE to milliseconds since 1970 is not delivered earlier:
-`rest_until_due`. The value of the original's constant of that name is not published; here the constant's own full name
+`delay_until_due`. The value of the original's constant of that name is not published; here the constant's own full name
 is used.
 
 The language cannot express: patterns, a first delay of its own, growth, jitter, dropping or keeping a message at its
@@ -129,7 +129,7 @@ def _read(root: Element, text: str, problems: Diagnostics, strict: bool) -> Poli
     return PolicyMap(entries, FOR_EVER, language=LANGUAGE, native=text, warnings=problems.warnings)
 
 
-def rest_until_due(properties: Mapping[str, object], now: float) -> float:
+def delay_until_due(properties: Mapping[str, object], now: float) -> float:
     """Return for how many more seconds a message must not be delivered; `now` is wall time, seconds since 1970.
 
     The result is 0 without the property, and if the property is not a whole number, because no consumer would wait for
@@ -194,17 +194,17 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
     attempts, delay, port = given.values()
     most = MOST_ATTEMPTS if sink.strict else values.INT
     limit = values.whole(attempts, problems, 1, most) if attempts is not None else None
-    rest = values.whole(delay, problems, 0, int(LONGEST) * 1000) if delay is not None else None
+    wait = values.whole(delay, problems, 0, int(LONGEST) * 1000) if delay is not None else None
     targets = _targets(port, sink) if port is not None else ()
-    if limit is None or rest is None or not targets:
+    if limit is None or wait is None or not targets:
         return FOR_EVER  # the problem is reported
     return RedeliveryPolicy(
         limit,
-        Constant(rest / 1000),
+        Constant(wait / 1000),
         targets,
         expiry=Expiry("discard"),
         language=LANGUAGE,
-        native=f"max-attempts {limit}, delay {rest}, failure-output-port {port.text if port is not None else ''}",
+        native=f"max-attempts {limit}, delay {wait}, failure-output-port {port.text if port is not None else ''}",
     )
 
 

@@ -59,8 +59,8 @@ def write(policies: PolicyMap) -> Conversion:
 
 def _says_something(policy: RedeliveryPolicy) -> bool:
     # More than what happens to a destination that a file does not name.
-    rests = policy.longest_delay
-    return bool(limit(policy) or rests or _rules(policy) or of_messages(policy, LANGUAGE))
+    longest = policy.longest_delay
+    return bool(limit(policy) or longest or _rules(policy) or of_messages(policy, LANGUAGE))
 
 
 def _sayable(name: str) -> bool:

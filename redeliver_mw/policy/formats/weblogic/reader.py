@@ -211,10 +211,10 @@ def _by_jndi_names(elements: list[Element], entries: list[MapEntry], problems: D
 
 
 def _never(delay: int) -> RedeliveryPolicy:
-    return RedeliveryPolicy(None, _rest(delay), None, expiry=Expiry("discard"), language="weblogic")
+    return RedeliveryPolicy(None, _delay(delay), None, expiry=Expiry("discard"), language="weblogic")
 
 
-def _rest(milliseconds: int) -> Constant:
+def _delay(milliseconds: int) -> Constant:
     return Constant(min(milliseconds / 1000, LONGEST))
 
 
@@ -356,7 +356,7 @@ def _policy(
         problems.warn(f"{place}: no error-destination, so a message is dropped after {counted(limit + 1, 'failure')}")
     return RedeliveryPolicy(
         None if limit < 0 else limit + 1,
-        _rest(delay if own < 0 else own),
+        _delay(delay if own < 0 else own),
         target,
         "dead-letter" if target else "keep" if limit < 0 else "discard",
         expiry=_expiry(place, fields, target, overrides, problems),
