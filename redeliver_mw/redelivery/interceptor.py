@@ -163,8 +163,8 @@ class Interceptor:
         past, policy = tracked.past, tracked.plan.policy
         if past.expires_at_us is not None and past.expires_at_us <= at.us:
             return self._verdict(tracked, policy.expired(), at, at.us)
-        if (rest := self._delays.early_by(tracked, at)) > 0:
-            return self._delays.delay_attempt(tracked, rest, at)
+        if (delay := self._delays.early_by(tracked, at)) > 0:
+            return self._delays.delay_attempt(tracked, delay, at)
         if past.failures and (decision := policy.on_arrival(past.failures)) is not None:
             return self._verdict(tracked, decision, at, at.us)
         self._effects.step(tracked, Signal.RUN)
@@ -319,9 +319,9 @@ class Interceptor:
             return
         if not tracked.copyable and self._effects.keeps_for(tracked) <= 0:
             return self._effects.step(tracked, Signal.RELEASE)
-        rest = tracked.due - x.at.mono
-        if rest > SLACK_US / 1e6:
-            return self._delays.delay_attempt(tracked, rest, x.at)
+        delay = tracked.due - x.at.mono
+        if delay > SLACK_US / 1e6:
+            return self._delays.delay_attempt(tracked, delay, x.at)
         if tracked.how == "nack":
             if tracked.plan.ways.returned_after == 0:
                 tracked.past.not_before_us = None

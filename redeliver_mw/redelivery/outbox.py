@@ -52,8 +52,8 @@ class QueuedSend:
         """Return the message with its remaining delay: 0, or at least the `smallest` delay that the broker has."""
         if self.due_us is None:
             return self
-        rest = (self.due_us - at_us) / 1e6
-        return replace(self, after=max(rest, smallest) if rest > 0 else 0.0)
+        delay = (self.due_us - at_us) / 1e6
+        return replace(self, after=max(delay, smallest) if delay > 0 else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ class Book:
             m.running = m.publishes = 0
 
     def process_stopped(self, *, gently: bool) -> None:
-        """Note that the process has stopped: the broker has again what it had in hand.
+        """Note that the process has stopped: the broker has the messages again that it had in hand.
 
         With `gently`, nothing hindered the process from taking the counts along.
         """

@@ -30,7 +30,7 @@ MOST_STEPS = 50_000  # at one instant: more than any history has that ends
 class World:
     """Runs one history by `run()`.
 
-    Broken is raised where a rule does not hold, and `lines` then tells how it came.
+    Broken is raised where a rule does not hold, and `lines` then show how it came to that.
     """
 
     def __init__(self, plan: Plan, *, telling: bool = False) -> None:

@@ -194,17 +194,17 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
     attempts, delay, port = given.values()
     most = MOST_ATTEMPTS if sink.strict else values.INT
     limit = values.whole(attempts, problems, 1, most) if attempts is not None else None
-    wait = values.whole(delay, problems, 0, int(LONGEST) * 1000) if delay is not None else None
+    delay_ms = values.whole(delay, problems, 0, int(LONGEST) * 1000) if delay is not None else None
     targets = _targets(port, sink) if port is not None else ()
-    if limit is None or wait is None or not targets:
+    if limit is None or delay_ms is None or not targets:
         return FOR_EVER  # the problem is reported
     return RedeliveryPolicy(
         limit,
-        Constant(wait / 1000),
+        Constant(delay_ms / 1000),
         targets,
         expiry=Expiry("discard"),
         language=LANGUAGE,
-        native=f"max-attempts {limit}, delay {wait}, failure-output-port {port.text if port is not None else ''}",
+        native=f"max-attempts {limit}, delay {delay_ms}, failure-output-port {port.text if port is not None else ''}",
     )
 
 
